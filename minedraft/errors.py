@@ -1,0 +1,139 @@
+"""Every error MineDraft raises on purpose, and the gRPC status each one becomes. Pure.
+
+* MineDraftError
+  x RequestError               the caller can fix it
+    + InvalidRequestError        INVALID_ARGUMENT: names the field and the value
+    + RequestNotFoundError       NOT_FOUND
+    + DuplicateRequestError      ALREADY_EXISTS
+    + RequestAbortedError        CANCELLED
+    + DeadlineError              DEADLINE_EXCEEDED
+  x CapacityError              try again later
+    + QueueFullError             RESOURCE_EXHAUSTED, with a retry delay
+    + DrainingError              UNAVAILABLE: the service is shutting down
+  x WorkerError                a drafter or verifier failed
+    + WorkerUnavailableError     UNAVAILABLE
+    + IncompatibleWorkerError    FAILED_PRECONDITION: e.g. drafter and target vocabularies differ
+    + ProtocolError              INTERNAL: the peer broke the protocol
+  x StateError                 INTERNAL: a bug on this side
+  x PreconditionError          FAILED_PRECONDITION: not now, in this state of the service
+* ConfigError                raised before anything is served; never on the wire
+
+The wire carries the status, google.rpc details, and in trailing metadata the class name.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MineDraftError(Exception):
+    """Base of the tree. Never raised itself."""
+
+    status: ClassVar[str] = "UNKNOWN"
+    retryable: ClassVar[bool] = False
+
+
+class RequestError(MineDraftError):
+    """The request itself is at fault."""
+
+
+class InvalidRequestError(RequestError):
+    """A field is missing or out of range.
+
+    Args:
+        message: For a person: names the field and the value.
+        field: Path of the field in the request (``sampling.temperature``), for machines.
+    """
+
+    status = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class RequestNotFoundError(RequestError):
+    """No live request has this id."""
+
+    status = "NOT_FOUND"
+
+
+class DuplicateRequestError(RequestError):
+    """A live request already has this id."""
+
+    status = "ALREADY_EXISTS"
+
+
+class RequestAbortedError(RequestError):
+    """The client went away or called Abort."""
+
+    status = "CANCELLED"
+
+
+class DeadlineError(RequestError):
+    """The caller's deadline passed before the request finished."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+class CapacityError(MineDraftError):
+    """The service is healthy but full, or on its way down."""
+
+    retryable = True
+    retry_after_s: float = 1.0
+    """Seconds after which a retry is worth while."""
+
+
+class QueueFullError(CapacityError):
+    """The waiting queue is at its limit."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class DrainingError(CapacityError):
+    """The service received SIGTERM and takes no new requests."""
+
+    status = "UNAVAILABLE"
+
+
+class WorkerError(MineDraftError):
+    """A drafter or verifier failed."""
+
+
+class WorkerUnavailableError(WorkerError):
+    """No answer before the deadline, or the connection broke."""
+
+    status = "UNAVAILABLE"
+    retryable = True
+
+
+class IncompatibleWorkerError(WorkerError):
+    """A worker cannot serve beside the others; the message says what differs."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class ProtocolError(WorkerError):
+    """A peer sent a message this side cannot accept in its current state."""
+
+    status = "INTERNAL"
+
+
+class StateError(MineDraftError):
+    """An event arrived in a state that does not allow it: a bug on this side."""
+
+    status = "INTERNAL"
+
+
+class PreconditionError(MineDraftError):
+    """The service is in a state that does not allow this call; the message says which."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class ConfigError(Exception):
+    """The process was started with settings it cannot use. Names the setting and the value."""
+
+
+class ModelError(ConfigError):
+    """A model directory cannot be served. Names the directory and the reason."""

@@ -1,0 +1,146 @@
+"""Plain values that more than one part of MineDraft speaks. Pure: no I/O, no torch, no protobuf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NewType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RequestId = NewType("RequestId", str)
+"""Name of a request, unique among live ones; the caller's or drawn by the coordinator."""
+
+RowId = NewType("RowId", int)
+"""One life of one request on the workers. A preempted or re-prefilled request gets a new one,
+so a late answer for an old life names a row nobody knows."""
+
+
+class FinishReason(Enum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # EOS, a stop id or a stop string
+    LENGTH = "length"  # max_tokens, or the context is full
+    ABORT = "abort"  # the client left or called Abort
+
+
+class Acceptance(Enum):
+    """Rule by which the verifier accepts draft tokens at temperature > 0 (ADR 0003)."""
+
+    COUPLED = "coupled"  # the target's own position-keyed sample; accept iff equal
+    REJECTION = "rejection"  # Leviathan et al. 2023 with a truncated draft distribution
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """What a caller may ask of sampling. `minedraft.validation` holds the ranges."""
+
+    temperature: float = 1.0
+    """>= 0. 0 (and anything under 1e-5) is greedy."""
+    top_k: int = 0
+    """Keep the k likeliest tokens; 0 is off."""
+    top_p: float = 1.0
+    """Keep the smallest set with at least this mass; (0, 1]."""
+    min_p: float = 0.0
+    """Drop tokens under min_p times the likeliest one's probability; [0, 1]."""
+    repetition_penalty: float = 1.0
+    """> 0; over prompt and output; 1 is off."""
+    presence_penalty: float = 0.0
+    """-2..2; over output."""
+    frequency_penalty: float = 0.0
+    """-2..2; over output."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to logits; token id -> -100..100."""
+    max_tokens: int | None = None
+    """Most output tokens; None: 16 for text and token prompts, the rest of the context for chat."""
+    min_tokens: int = 0
+    """No EOS and no stop before this many output tokens."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the output."""
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    bad_words: tuple[str, ...] = ()
+    """Strings whose token sequences never appear in the output."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """If not empty, the only ids that may appear."""
+    seed: int | None = None
+    """0..2**64-1; None: drawn by the coordinator and reported."""
+    logprobs: int | None = None
+    """None: none; n: the chosen token's log-probability and those of the n likeliest (0..20)."""
+    n: int = 1
+    """Samples of the same prompt; sample i > 0 has a seed derived from (seed, i)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Per-request control of speculation. None of it can change the output."""
+
+    num_draft_tokens: int | None = None
+    """k for this request; None: the service's; 0: no speculation."""
+    reference_token_ids: tuple[int, ...] = ()
+    """Benchmarks and tests: a continuation that `synthetic` and `scripted` drafters draw from."""
+    synthetic_acceptance: float | None = None
+    """Benchmarks: share of reference tokens a `synthetic` drafter proposes right; None: its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowParams:
+    """`SamplingParams` resolved to token ids: what drafter and verifier need of one row."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens: int = 0
+    """Below this many output tokens, `stop_ids` are masked out."""
+    stop_ids: tuple[int, ...] = ()
+    """EOS ids (unless ignored) and stop_token_ids."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that must not appear in the output."""
+    allowed_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+    """0..2**64-1."""
+    logprobs: int | None = None
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken at every position."""
+        return self.temperature < 1e-5  # noqa: PLR2004 the floor that SamplingParams documents
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probabilities at one emitted position, of the raw target distribution."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """The n likeliest (id, log-probability), likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a worker says of its model; the handshake compares these."""
+
+    name: str
+    vocab_size: int
+    """Rows of the embedding, padding included."""
+    max_model_len: int
+    """Most positions, prompt and output together."""
+    tokenizer_fingerprint: str
+    """SHA-256 of vocabulary and special ids; empty if the directory has no tokenizer."""
+    dtype: str
+    eos_token_ids: tuple[int, ...] = ()
+    block_size: int = 16
+    """Tokens a KV block holds."""
+    num_blocks: int = 0
+    """KV blocks of the verifier's pool; 0 for a drafter, which manages its own."""
+    drafter_kind: str = ""
+    """`model`, `oracle`, ...; empty for a verifier."""

@@ -1,0 +1,156 @@
+from minedraft.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BatchStatus(_message.Message):
+    __slots__ = ("batch", "num_by_phase", "step_id")
+    class NumByPhaseEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_BY_PHASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    batch: int
+    num_by_phase: _containers.ScalarMap[str, int]
+    step_id: int
+    def __init__(self, batch: _Optional[int] = ..., num_by_phase: _Optional[_Mapping[str, int]] = ..., step_id: _Optional[int] = ...) -> None: ...
+
+class WorkerStatus(_message.Message):
+    __slots__ = ("role", "address", "connected", "identity", "model", "link_epoch", "link_description", "last_error")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LINK_DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    address: str
+    connected: bool
+    identity: _types_pb2.WorkerIdentity
+    model: _types_pb2.ModelInfo
+    link_epoch: int
+    link_description: str
+    last_error: str
+    def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ...) -> None: ...
+
+class Counters(_message.Message):
+    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions")
+    class NumFinishedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STALE_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STALE_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    num_requests: int
+    num_finished: _containers.ScalarMap[str, int]
+    num_output_tokens: int
+    num_steps: int
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_stale_drafts: int
+    num_stale_results: int
+    num_preemptions: int
+    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ...) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_USED_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    identity: _types_pb2.WorkerIdentity
+    mode: SetModeRequest
+    batches: _containers.RepeatedCompositeFieldContainer[BatchStatus]
+    num_waiting: int
+    num_running: int
+    num_blocks: int
+    num_blocks_used: int
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
+    counters: Counters
+    draining: bool
+    rss_bytes: int
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+
+class SetModeRequest(_message.Message):
+    __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens")
+    NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    num_batches: int
+    max_batch_size: int
+    num_draft_tokens: int
+    def __init__(self, num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ...) -> None: ...
+
+class SetModeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTimelineRequest(_message.Message):
+    __slots__ = ("max_spans", "since_unix_ns")
+    MAX_SPANS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    max_spans: int
+    since_unix_ns: int
+    def __init__(self, max_spans: _Optional[int] = ..., since_unix_ns: _Optional[int] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("lane", "batch", "step_id", "timing", "num_rows", "num_tokens", "num_draft_tokens", "num_accepted_tokens", "num_prefill_rows")
+    LANE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFILL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    lane: str
+    batch: int
+    step_id: int
+    timing: _types_pb2.StepTiming
+    num_rows: int
+    num_tokens: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_prefill_rows: int
+    def __init__(self, lane: _Optional[str] = ..., batch: _Optional[int] = ..., step_id: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., num_rows: _Optional[int] = ..., num_tokens: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_prefill_rows: _Optional[int] = ...) -> None: ...
+
+class GetTimelineResponse(_message.Message):
+    __slots__ = ("spans",)
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
+    def __init__(self, spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...

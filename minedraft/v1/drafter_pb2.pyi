@@ -1,0 +1,106 @@
+from minedraft.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DrafterGetInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrafterGetInfoResponse(_message.Message):
+    __slots__ = ("identity", "model", "transports")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
+    identity: _types_pb2.WorkerIdentity
+    model: _types_pb2.ModelInfo
+    transports: _containers.RepeatedScalarFieldContainer[_types_pb2.LinkTransport]
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., transports: _Optional[_Iterable[_Union[_types_pb2.LinkTransport, str]]] = ...) -> None: ...
+
+class DrafterFormLinkRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: _types_pb2.FormLinkRequest
+    def __init__(self, link: _Optional[_Union[_types_pb2.FormLinkRequest, _Mapping]] = ...) -> None: ...
+
+class DrafterFormLinkResponse(_message.Message):
+    __slots__ = ("description",)
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    def __init__(self, description: _Optional[str] = ...) -> None: ...
+
+class DrafterOpenRow(_message.Message):
+    __slots__ = ("row_id", "token_ids", "num_prompt_tokens", "params", "reference_token_ids", "synthetic_acceptance")
+    ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SYNTHETIC_ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    row_id: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    num_prompt_tokens: int
+    params: _types_pb2.RowParams
+    reference_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    synthetic_acceptance: float
+    def __init__(self, row_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ..., params: _Optional[_Union[_types_pb2.RowParams, _Mapping]] = ..., reference_token_ids: _Optional[_Iterable[int]] = ..., synthetic_acceptance: _Optional[float] = ...) -> None: ...
+
+class DraftRow(_message.Message):
+    __slots__ = ("row_id", "base_len", "new_token_ids", "num_draft_tokens")
+    ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_LEN_FIELD_NUMBER: _ClassVar[int]
+    NEW_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    row_id: int
+    base_len: int
+    new_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    num_draft_tokens: int
+    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ...) -> None: ...
+
+class DraftPlan(_message.Message):
+    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OPENS_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    batch: int
+    epoch: int
+    opens: _containers.RepeatedCompositeFieldContainer[DrafterOpenRow]
+    close_row_ids: _containers.RepeatedScalarFieldContainer[int]
+    rows: _containers.RepeatedCompositeFieldContainer[DraftRow]
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ...) -> None: ...
+
+class DrafterSessionRequest(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: DraftPlan
+    def __init__(self, plan: _Optional[_Union[DraftPlan, _Mapping]] = ...) -> None: ...
+
+class DraftResult(_message.Message):
+    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    batch: int
+    num_draft_tokens: int
+    num_rows: int
+    timing: _types_pb2.StepTiming
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ...) -> None: ...
+
+class DrafterSessionResponse(_message.Message):
+    __slots__ = ("result", "link_lost")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    LINK_LOST_FIELD_NUMBER: _ClassVar[int]
+    result: DraftResult
+    link_lost: _types_pb2.LinkLost
+    def __init__(self, result: _Optional[_Union[DraftResult, _Mapping]] = ..., link_lost: _Optional[_Union[_types_pb2.LinkLost, _Mapping]] = ...) -> None: ...
