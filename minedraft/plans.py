@@ -1,0 +1,157 @@
+"""What the coordinator tells its workers and what they answer. Pure values; no protobuf.
+
+Lengths count tokens; times are nanoseconds. `transport.plan_codec` carries these over the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minedraft.types import RowId, RowParams, TokenLogprobs
+
+PROTOCOL_VERSION = 1
+"""Version of the internal protocol; both sides of a session must have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """Where a step's time went on one worker."""
+
+    started_unix_ns: int = 0
+    total_ns: int = 0
+    forward_ns: int = 0
+    sample_ns: int = 0
+    wait_ns: int = 0
+    """Waiting for this step's drafts while the device was free."""
+    idle_ns: int = 0
+    """Device idle since the end of its last step."""
+    cpu_ns: int = 0
+    bubble_ns: int = 0
+    """Of `idle_ns`: plan and drafts were both already there."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRow:
+    """A row becomes known to a worker."""
+
+    row_id: RowId
+    prompt_token_ids: tuple[int, ...]
+    output_token_ids: tuple[int, ...]
+    params: RowParams
+    reference_token_ids: tuple[int, ...] = ()
+    """Drafter only: see `Speculation.reference_token_ids`."""
+    synthetic_acceptance: float | None = None
+    """Drafter only."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """One row of a draft step."""
+
+    row_id: RowId
+    base_len: int
+    """Committed length to draft from."""
+    new_token_ids: tuple[int, ...]
+    """Committed tokens that end at `base_len`; repeats are fine."""
+    num_draft_tokens: int
+    """k; 0: only bring the KV cache up to `base_len`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """One draft step of one batch."""
+
+    step_id: int
+    batch: int
+    epoch: int
+    rows: tuple[DraftRow, ...] = ()
+    opens: tuple[OpenRow, ...] = ()
+    closes: tuple[RowId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRow:
+    """One row of a verify step: feed committed tokens, then drafts; sample if it reaches the end."""
+
+    row_id: RowId
+    base_len: int
+    new_token_ids: tuple[int, ...]
+    num_computed: int
+    """Positions whose KV is valid."""
+    num_feed: int
+    """Committed tokens to feed, >= 1."""
+    num_draft_tokens: int
+    """Most drafts to verify; 0 unless the feed reaches `base_len`."""
+    new_block_ids: tuple[int, ...]
+    block_offset: int
+    """Length of the row's block table before `new_block_ids`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyPlan:
+    """One verify step of one batch."""
+
+    step_id: int
+    batch: int
+    epoch: int
+    """Epoch of the link with this step's drafts; 0: none will come."""
+    rows: tuple[VerifyRow, ...] = ()
+    opens: tuple[OpenRow, ...] = ()
+    closes: tuple[RowId, ...] = ()
+    draft_timeout_ns: int = 0
+    """Longest wait for drafts once the device is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """What became of one row of a verify step."""
+
+    row_id: RowId
+    base_len: int
+    token_ids: tuple[int, ...]
+    """Accepted drafts, then one recovered or bonus token; empty after a prefill chunk."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """The result of one verify plan."""
+
+    step_id: int
+    batch: int
+    rows: tuple[RowResult, ...]
+    timing: StepTiming
+    num_stale_drafts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftResult:
+    """The result of one draft plan; the drafts themselves went over the link."""
+
+    step_id: int
+    batch: int
+    num_draft_tokens: int
+    num_rows: int
+    timing: StepTiming
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """A worker says that the link of this epoch broke."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Who a worker process is."""
+
+    instance_id: str
+    """Drawn at process start: another value behind the same address is another worker."""
+    protocol_version: int
+    started_unix_ns: int
+    pid: int
+    version: str

@@ -1,0 +1,339 @@
+"""Generation values <-> protobuf, both directions. Values only: `validation` knows the ranges.
+
+What does not even fit the wire (a negative count, text where a number belongs) is refused here, by
+name, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minedraft.admin import Mode, ServerInfo, TargetInfo
+from minedraft.api import (
+    Delta,
+    Event,
+    Finished,
+    GenerationRequest,
+    Message,
+    RequestTiming,
+    SpeculationStats,
+    Started,
+    Usage,
+)
+from minedraft.errors import InvalidRequestError, ProtocolError
+from minedraft.transport import plan_codec
+from minedraft.types import FinishReason, SamplingParams, Speculation
+from minedraft.v1 import generation_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REASONS = {
+    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    FinishReason.ABORT: generation_pb2.FINISH_REASON_ABORT,
+}
+_REASONS_BY_NUMBER = {number: reason for reason, number in _REASONS.items()}
+
+_SCALARS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_tokens",
+    "min_tokens",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "skip_special_tokens",
+    "seed",
+    "logprobs",
+    "n",
+)
+_LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
+_ZERO_IS_UNSET = ("top_p", "repetition_penalty")  # generation.proto says so
+
+
+def sampling_to_proto(params: SamplingParams) -> generation_pb2.SamplingParams:
+    """SamplingParams -> message; None stays unset, everything else is explicit.
+
+    Raises:
+        InvalidRequestError: a value that does not fit its field.
+    """
+    message = generation_pb2.SamplingParams()
+    for name in _SCALARS:
+        value = getattr(params, name)
+        if value is not None:
+            _set(message, name, value, f"sampling.{name}")
+    for name in _LISTS:
+        _extend(message, name, getattr(params, name), f"sampling.{name}")
+    for token_id, bias in params.logit_bias.items():
+        try:
+            message.logit_bias[token_id] = bias
+        except (TypeError, ValueError) as err:
+            raise InvalidRequestError(
+                f"sampling.logit_bias: {token_id!r}: {bias!r}: {err}", field="sampling.logit_bias"
+            ) from None
+    return message
+
+
+def sampling_from_proto(message: generation_pb2.SamplingParams) -> SamplingParams:
+    """Message -> SamplingParams; unset fields take their defaults."""
+    values: dict[str, Any] = {}
+    for name in _SCALARS:
+        descriptor = message.DESCRIPTOR.fields_by_name[name]
+        if descriptor.has_presence and not message.HasField(name):  # type: ignore[arg-type]
+            continue
+        value = getattr(message, name)
+        if name in _ZERO_IS_UNSET and value == 0:
+            continue
+        values[name] = value
+    for name in _LISTS:
+        values[name] = tuple(getattr(message, name))
+    return SamplingParams(**values, logit_bias=dict(message.logit_bias))
+
+
+def speculation_to_proto(value: Speculation) -> generation_pb2.Speculation:
+    """Speculation -> message.
+
+    Raises:
+        InvalidRequestError: a value that does not fit its field.
+    """
+    message = generation_pb2.Speculation()
+    for name in ("num_draft_tokens", "synthetic_acceptance"):
+        if getattr(value, name) is not None:
+            _set(message, name, getattr(value, name), f"speculation.{name}")
+    _extend(
+        message,
+        "reference_token_ids",
+        value.reference_token_ids,
+        "speculation.reference_token_ids",
+    )
+    return message
+
+
+def speculation_from_proto(message: generation_pb2.Speculation) -> Speculation:
+    """Message -> Speculation."""
+    return Speculation(
+        num_draft_tokens=(
+            message.num_draft_tokens if message.HasField("num_draft_tokens") else None
+        ),
+        reference_token_ids=tuple(message.reference_token_ids),
+        synthetic_acceptance=(
+            message.synthetic_acceptance if message.HasField("synthetic_acceptance") else None
+        ),
+    )
+
+
+def request_to_proto(request: GenerationRequest) -> generation_pb2.GenerateRequest:
+    """GenerationRequest -> message.
+
+    Raises:
+        InvalidRequestError: not exactly one prompt, or a value that does not fit its field.
+    """
+    given = [
+        name for name in ("text", "token_ids", "messages") if getattr(request, name) is not None
+    ]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise InvalidRequestError(
+            f"prompt: want exactly one of text, token_ids, messages, got {found}", field="prompt"
+        )
+    message = generation_pb2.GenerateRequest(
+        sampling=sampling_to_proto(request.sampling),
+        speculation=speculation_to_proto(request.speculation),
+    )
+    _set(message, "request_id", request.request_id, "request_id")
+    if request.text is not None:
+        _set(message, "text", request.text, "text")
+    elif request.token_ids is not None:
+        message.token_ids.SetInParent()  # an empty list is still the prompt, for the server to say
+        _extend(message.token_ids, "ids", request.token_ids, "token_ids")
+    else:
+        message.chat.SetInParent()
+        for i, entry in enumerate(request.messages or ()):
+            added = message.chat.messages.add()
+            _set(added, "role", entry.role, f"messages[{i}].role")
+            _set(added, "content", entry.content, f"messages[{i}].content")
+    return message
+
+
+def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationRequest:
+    """Message -> GenerationRequest.
+
+    Raises:
+        InvalidRequestError: no prompt.
+    """
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    messages: tuple[Message, ...] | None = None
+    match message.WhichOneof("prompt"):
+        case "text":
+            text = message.text
+        case "token_ids":
+            token_ids = tuple(message.token_ids.ids)
+        case "chat":
+            messages = tuple(Message(m.role, m.content) for m in message.chat.messages)
+        case _:
+            raise InvalidRequestError(
+                "prompt: want one of text, token_ids, chat, got none", field="prompt"
+            )
+    return GenerationRequest(
+        text=text,
+        token_ids=token_ids,
+        messages=messages,
+        sampling=sampling_from_proto(message.sampling),
+        speculation=speculation_from_proto(message.speculation),
+        request_id=message.request_id,
+    )
+
+
+def event_to_proto(event: Event) -> generation_pb2.GenerateResponse:
+    """Event -> message."""
+    match event:
+        case Started():
+            return generation_pb2.GenerateResponse(
+                started=generation_pb2.Started(
+                    request_id=event.request_id,
+                    seed=event.seed,
+                    num_prompt_tokens=event.num_prompt_tokens,
+                )
+            )
+        case Delta():
+            return generation_pb2.GenerateResponse(
+                delta=generation_pb2.Delta(
+                    index=event.index,
+                    token_ids=event.token_ids,
+                    text=event.text,
+                    logprobs=[plan_codec.logprobs_to_proto(entry) for entry in event.logprobs],
+                )
+            )
+        case Finished():
+            return generation_pb2.GenerateResponse(finished=_finished_to_proto(event))
+
+
+def event_from_proto(message: generation_pb2.GenerateResponse) -> Event:
+    """Message -> event.
+
+    Raises:
+        ProtocolError: a kind of event this version does not know.
+    """
+    match message.WhichOneof("event"):
+        case "started":
+            started = message.started
+            return Started(started.request_id, started.seed, started.num_prompt_tokens)
+        case "delta":
+            delta = message.delta
+            return Delta(
+                index=delta.index,
+                token_ids=tuple(delta.token_ids),
+                text=delta.text,
+                logprobs=tuple(plan_codec.logprobs_from_proto(entry) for entry in delta.logprobs),
+            )
+        case "finished":
+            return _finished_from_proto(message.finished)
+        case other:
+            raise ProtocolError(f"generate: unknown event {other!r}")
+
+
+def target_info_to_proto(info: TargetInfo) -> generation_pb2.GetModelInfoResponse:
+    """TargetInfo -> message."""
+    return generation_pb2.GetModelInfoResponse(
+        model=plan_codec.model_info_to_proto(info.model), has_chat_template=info.has_chat_template
+    )
+
+
+def target_info_from_proto(message: generation_pb2.GetModelInfoResponse) -> TargetInfo:
+    """Message -> TargetInfo."""
+    return TargetInfo(plan_codec.model_info_from_proto(message.model), message.has_chat_template)
+
+
+def server_info_to_proto(info: ServerInfo) -> generation_pb2.GetServerInfoResponse:
+    """ServerInfo -> message."""
+    return generation_pb2.GetServerInfoResponse(
+        identity=plan_codec.identity_to_proto(info.identity),
+        num_batches=info.mode.num_batches,
+        max_batch_size=info.mode.max_batch_size,
+        num_draft_tokens=info.mode.num_draft_tokens,
+        max_waiting_requests=info.max_waiting_requests,
+        acceptance=info.acceptance,
+    )
+
+
+def server_info_from_proto(message: generation_pb2.GetServerInfoResponse) -> ServerInfo:
+    """Message -> ServerInfo."""
+    return ServerInfo(
+        identity=plan_codec.identity_from_proto(message.identity),
+        mode=Mode(message.num_batches, message.max_batch_size, message.num_draft_tokens),
+        max_waiting_requests=message.max_waiting_requests,
+        acceptance=message.acceptance,
+    )
+
+
+def _finished_to_proto(event: Finished) -> generation_pb2.Finished:
+    message = generation_pb2.Finished(
+        index=event.index,
+        reason=_REASONS[event.reason],
+        usage=generation_pb2.Usage(
+            num_prompt_tokens=event.usage.num_prompt_tokens,
+            num_output_tokens=event.usage.num_output_tokens,
+        ),
+        speculation=generation_pb2.SpeculationStats(**_slots(event.speculation)),
+        timing=generation_pb2.RequestTiming(**_slots(event.timing)),
+    )
+    if event.stop_string is not None:
+        message.stop_string = event.stop_string
+    elif event.stop_token_id is not None:
+        message.stop_token_id = event.stop_token_id
+    return message
+
+
+def _finished_from_proto(message: generation_pb2.Finished) -> Finished:
+    if message.reason not in _REASONS_BY_NUMBER:
+        raise ProtocolError(f"generate: unknown finish reason {message.reason}")
+    which = message.WhichOneof("stop_reason")
+    usage, stats, timing = message.usage, message.speculation, message.timing
+    return Finished(
+        index=message.index,
+        reason=_REASONS_BY_NUMBER[message.reason],
+        stop_token_id=message.stop_token_id if which == "stop_token_id" else None,
+        stop_string=message.stop_string if which == "stop_string" else None,
+        usage=Usage(usage.num_prompt_tokens, usage.num_output_tokens),
+        speculation=SpeculationStats(
+            stats.num_drafts,
+            stats.num_draft_tokens,
+            stats.num_accepted_tokens,
+            stats.num_steps,
+            tuple(stats.acceptance_histogram),
+        ),
+        timing=RequestTiming(timing.queue_ns, timing.ttft_ns, timing.e2e_ns),
+    )
+
+
+def _slots(value: SpeculationStats | RequestTiming) -> Mapping[str, Any]:
+    return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+_Message = (
+    generation_pb2.SamplingParams
+    | generation_pb2.Speculation
+    | generation_pb2.GenerateRequest
+    | generation_pb2.ChatMessage
+    | types_pb2.TokenIds
+)
+
+
+def _set(message: _Message, name: str, value: object, path: str) -> None:
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as err:
+        raise InvalidRequestError(f"{path}={value!r}: {err}", field=path) from None
+
+
+def _extend(message: _Message, name: str, values: object, path: str) -> None:
+    try:
+        getattr(message, name).extend(values)
+    except (TypeError, ValueError) as err:
+        raise InvalidRequestError(f"{path}: {err}", field=path) from None

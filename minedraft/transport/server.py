@@ -1,0 +1,105 @@
+"""Start, drain and stop a service. The only place that knows signals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import grpc
+import structlog
+from grpc_reflection.v1alpha import reflection
+
+from minedraft.errors import ConfigError
+from minedraft.transport.channel import server_options
+from minedraft.transport.health import HealthServer
+from minedraft.transport.status import ErrorInterceptor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+log = structlog.get_logger(__name__)
+
+
+def bind(server: grpc.aio.Server, address: str) -> int:
+    """Bind `host:port`.
+
+    Returns:
+        The port.
+
+    Raises:
+        ConfigError: in use, or not an address of this machine.
+    """
+    try:
+        port = int(server.add_insecure_port(address))
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ConfigError(f"listen={address!r}: cannot bind; is the port in use?")
+    return port
+
+
+async def serve(  # noqa: PLR0913 one place that knows a service's whole life
+    address: str,
+    register: Callable[[grpc.aio.Server], tuple[str, ...]],
+    *background: Callable[[], Coroutine[Any, Any, None]],
+    max_message_bytes: int,
+    health_address: str | None = None,
+    on_drain: Callable[[], None] = lambda: None,
+    grace_s: float = 10.0,
+    stop: asyncio.Event | None = None,
+    on_bound: Callable[[int, HealthServer | None], None] = lambda _port, _health: None,
+) -> None:
+    """Serve until SIGTERM, SIGINT, `stop`, or the first background failure.
+
+    Args:
+        address: `host:port`; port 0 picks a free one and reports it to `on_bound`.
+        register: Adds the servicers; returns their full names for reflection and readiness.
+        background: Loops that live exactly as long as the server.
+        max_message_bytes: Largest message either way.
+        health_address: Where health is answered; None: nowhere.
+        on_drain: Called first when stopping: refuse new work.
+        grace_s: Seconds in-flight RPCs get to finish.
+        stop: Set it to stop from a test; signals are then left alone.
+        on_bound: Called once, with the bound port and the health server.
+
+    Raises:
+        ConfigError: an address cannot be bound.
+        ExceptionGroup: what a background loop raised. A loop that *returns* is also a stop.
+    """
+    stopping = stop or asyncio.Event()
+    if stop is None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, stopping.set)
+    server = grpc.aio.server(
+        options=server_options(max_message_bytes), interceptors=[ErrorInterceptor()]
+    )
+    names = register(server)
+    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    port = bind(server, address)
+    health = HealthServer(health_address, names) if health_address else None
+    await server.start()
+    on_bound(port, health)
+    log.info("server.started", address=address, port=port)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(), name=run.__qualname__) for run in background]
+            for task in tasks:
+                task.add_done_callback(lambda _task: stopping.set())
+            beat = group.create_task(health.run_heartbeat(), name="heartbeat") if health else None
+            await stopping.wait()
+            if health is not None:
+                health.set_ready(ready=False)
+            on_drain()
+            log.info("server.draining", grace_s=grace_s)
+            await server.stop(grace_s)
+            for task in (*tasks, beat):
+                if task is not None:
+                    task.cancel()
+    finally:
+        await server.stop(0)
+        if health is not None:
+            health.stop()
+        log.info("server.stopped")

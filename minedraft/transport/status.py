@@ -1,0 +1,159 @@
+"""Exceptions <-> gRPC status, in both directions, in one place.
+
+A handler raises a `MineDraftError`; the peer gets its status code, the class name in trailing
+metadata, and google.rpc details: BadRequest names the field, RetryInfo the delay. Anything else a
+handler raises is a bug: it becomes INTERNAL without its text, because texts may quote prompts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from minedraft import errors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+log = structlog.get_logger(__name__)
+
+ERROR_KEY = "minedraft-error"
+DOMAIN = "minedraft"
+
+
+def _tree(cls: type[errors.MineDraftError]) -> Iterator[type[errors.MineDraftError]]:
+    yield cls
+    for sub in cls.__subclasses__():
+        yield from _tree(sub)
+
+
+BY_NAME = {cls.__name__: cls for cls in _tree(errors.MineDraftError)}
+
+
+def to_status(err: errors.MineDraftError) -> status_pb2.Status:
+    """Build the google.rpc.Status that carries `err`."""
+    details: list[any_pb2.Any] = []
+
+    def add(message: Any) -> None:  # any google.rpc detail message
+        packed = any_pb2.Any()
+        packed.Pack(message)
+        details.append(packed)
+
+    add(error_details_pb2.ErrorInfo(reason=type(err).__name__, domain=DOMAIN))
+    if isinstance(err, errors.InvalidRequestError) and err.field:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=err.field, description=str(err)
+        )
+        add(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(err, errors.CapacityError):
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(int(err.retry_after_s * 1000))
+        add(error_details_pb2.RetryInfo(retry_delay=delay))
+    code: int = grpc.StatusCode[err.status].value[0]
+    return status_pb2.Status(code=code, message=str(err), details=details)
+
+
+async def abort(
+    context: grpc.aio.ServicerContext[Any, Any], err: errors.MineDraftError
+) -> NoReturn:
+    """End the RPC with `err`'s status, details and class name."""
+    wire = rpc_status.to_status(to_status(err))
+    metadata = (*wire.trailing_metadata, (ERROR_KEY, type(err).__name__))
+    if isinstance(err, errors.CapacityError):
+        metadata = (*metadata, ("retry-after", f"{err.retry_after_s:g}"))
+    await context.abort(wire.code, wire.details, trailing_metadata=metadata)
+
+
+def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
+    """Rebuild the exception the peer raised, or the nearest kind of failure."""
+    text = err.details() or ""
+    metadata = {str(key): value for key, value in (err.trailing_metadata() or ())}
+    cls = BY_NAME.get(str(metadata.get(ERROR_KEY, "")))
+    if cls is not None:
+        rebuilt = cls(text)
+        if isinstance(rebuilt, errors.InvalidRequestError):
+            rebuilt.field = _field_of(err)
+        if isinstance(rebuilt, errors.CapacityError) and "retry-after" in metadata:
+            rebuilt.retry_after_s = float(metadata["retry-after"])
+        return rebuilt
+    match err.code():
+        case grpc.StatusCode.UNAVAILABLE:
+            return errors.WorkerUnavailableError(f"UNAVAILABLE: {text}")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")
+        case grpc.StatusCode.CANCELLED:
+            return errors.RequestAbortedError(f"CANCELLED: {text}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:  # grpc's own limits: message size
+            return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")
+        case code:
+            return errors.ProtocolError(f"{code.name}: {text}")
+
+
+def _field_of(err: grpc.aio.AioRpcError) -> str:
+    status = rpc_status.from_call(err)  # type: ignore[arg-type]  # AioRpcError has the same three
+    for detail in status.details if status is not None else ():
+        request = error_details_pb2.BadRequest()
+        if detail.Unpack(request) and request.field_violations:
+            return request.field_violations[0].field
+    return ""
+
+
+async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> NoReturn:
+    if isinstance(err, errors.MineDraftError):
+        await abort(context, err)
+    if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
+        raise err
+    log.exception("rpc.failed", error=type(err).__name__)
+    await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(err).__name__}")
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # stubs: Any base
+    """Turns what handlers raise into a status, for all four kinds of RPC."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:  # grpc's handler type has four optional callables; nothing narrower fits
+        """Wrap the handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        wrap = _wrap_stream if handler.response_streaming else _wrap_unary
+        kinds = {
+            (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
+            (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
+            (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
+            (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+        }
+        name, build = kinds[handler.request_streaming, handler.response_streaming]
+        inner = getattr(handler, name)
+        if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
+            return handler  # grpcio's own sync handlers (health, reflection) stay as they are
+        return build(wrap(inner), handler.request_deserializer, handler.response_serializer)
+
+
+def _wrap_unary(inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def unary(request: Any, context: Any) -> Any:
+        try:
+            return await inner(request, context)
+        except Exception as err:  # noqa: BLE001 turned into a status, never swallowed
+            await _fail(context, err)
+
+    return unary
+
+
+def _wrap_stream(inner: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for item in inner(request, context):
+                yield item
+        except Exception as err:  # noqa: BLE001 turned into a status, never swallowed
+            await _fail(context, err)
+
+    return stream
