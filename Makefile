@@ -1,0 +1,117 @@
+# One target a job; `make` alone lists them. Every target makes its own set-up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+# cpu, cu12 or cu13: which of constraints/*.txt to install (and, for CUDA, which extra).
+STACK ?= cpu
+EXTRAS := $(if $(filter cpu,$(STACK)),worker,$(STACK)),dev
+TORCH = $(shell grep '^torch==' constraints/$(STACK).txt)
+PYTEST_ARGS ?=
+SETUP_INPUTS := pyproject.toml $(wildcard constraints/*.txt)
+
+# One thread a process: the tests and the services do their own splitting of the cores.
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-gpu golden demo \
+        demo-coder bench docs check clean
+
+help: ## print this list
+	@echo 'make TARGET, where TARGET is one of'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- set-up -------------------------------------------------------------------------------------
+
+setup: $(STAMP) ## make .venv with everything the other targets need; quick when done
+	@echo 'setup: ready; the command line is $(BIN)/minedraft'
+
+# The exact torch comes first: a range may pull another build of it. Each step says what it does;
+# pip draws its progress bars where somebody is watching.
+PIP_INSTALL = $(BIN)/python -m pip install $$([ -t 1 ] || echo --quiet) -c constraints/$(STACK).txt
+$(STAMP): $(SETUP_INPUTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'setup: Python 3.11 or later is needed; try make PYTHON=python3.11' >&2; exit 1; }
+	@echo '--- setup 1/3: virtual environment in $(VENV)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=24'
+	@echo '--- setup 2/3: $(TORCH) ($(STACK)), the largest download'
+	@$(PIP_INSTALL) '$(TORCH)'
+	@echo '--- setup 3/3: minedraft[$(EXTRAS)]'
+	@$(PIP_INSTALL) -c constraints/dev.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+# --- checks -------------------------------------------------------------------------------------
+
+fmt: $(STAMP) ## format, and fix what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(STAMP) ## ruff: style and mistakes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+arch: $(STAMP) ## import contracts, the diagram, file sizes
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest tests/architecture $(PYTEST_ARGS)
+
+# The path of a proto file is its Python package, so what protoc writes needs no repair.
+define protoc
+$(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) \
+  $(wildcard proto/minedraft/v1/*.proto)
+endef
+
+proto: $(STAMP) ## regenerate minedraft/v1 from proto/
+	$(call protoc,.)
+
+proto-check: $(STAMP) ## fail if minedraft/v1 is not what proto/ generates
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call protoc,"$$fresh") \
+	  && diff -r -x __init__.py -x __pycache__ "$$fresh/minedraft/v1" minedraft/v1 \
+	  && echo 'proto-check: minedraft/v1 is what proto/ generates'
+
+buf: $(STAMP) ## lint the protocol; refuse breaking changes against main
+	$(BIN)/buf lint
+	@if git rev-parse --quiet --verify main:proto >/dev/null 2>&1; then \
+	  echo '$(BIN)/buf breaking --against .git#branch=main'; \
+	  $(BIN)/buf breaking --against '.git#branch=main'; \
+	else echo 'buf: no main to compare with'; fi
+
+# --- tests --------------------------------------------------------------------------------------
+
+test: $(STAMP) ## every test that this machine can run
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-fast: $(STAMP) ## without the slow tests
+	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
+
+test-gpu: $(STAMP) ## only the tests that need a CUDA device
+	$(BIN)/pytest -m gpu $(PYTEST_ARGS)
+
+golden: $(STAMP) ## rewrite the golden traces; the diff is the review
+	$(BIN)/pytest tests/golden --update-golden
+	@git --no-pager diff --stat -- tests/golden
+
+check: lint types arch proto-check buf test ## what a commit must pass
+
+# --- seeing it run ------------------------------------------------------------------------------
+
+demo: $(STAMP) ## three services, a small real pair, AR against SD against PSD
+	$(BIN)/minedraft demo smollm2
+
+demo-coder: $(STAMP) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to download)
+	$(BIN)/minedraft demo coder
+
+bench: $(STAMP) ## the speed figures of benchmarks/, against their targets
+	$(BIN)/python benchmarks/run_all.py
+
+docs: $(STAMP) ## redraw the state diagram from its table, then test the documents
+	$(BIN)/pytest tests/architecture/test_documents.py --update-golden
+
+clean: ## remove what was built; the model cache stays
+	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
