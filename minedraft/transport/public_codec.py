@@ -84,7 +84,7 @@ def sampling_from_proto(message: generation_pb2.SamplingParams) -> SamplingParam
     values: dict[str, Any] = {}
     for name in _SCALARS:
         descriptor = message.DESCRIPTOR.fields_by_name[name]
-        if descriptor.has_presence and not message.HasField(name):  # type: ignore[arg-type]
+        if descriptor.has_presence and not message.HasField(name):
             continue
         value = getattr(message, name)
         if name in _ZERO_IS_UNSET and value == 0:

@@ -1,0 +1,158 @@
+"""What an operator sees of a running service: modes, batches, workers, spans. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from minedraft.plans import StepTiming, WorkerIdentity
+    from minedraft.types import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How requests rotate: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k)."""
+
+    num_batches: int
+    """Batches in rotation, 1..8."""
+    max_batch_size: int
+    """Most requests in a batch, 1..1024."""
+    num_draft_tokens: int
+    """Draft tokens a step (k), 0..32."""
+
+    @property
+    def num_slots(self) -> int:
+        """Most requests that can be live at once."""
+        return self.num_batches * self.max_batch_size
+
+    @property
+    def name(self) -> str:
+        """`ar`, `sd` or `psd`."""
+        if self.num_draft_tokens == 0:
+            return "ar"
+        return "sd" if self.num_batches == 1 else "psd"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """One batch of the rotation."""
+
+    batch: int
+    num_by_phase: Mapping[str, int] = field(default_factory=dict)
+    """Live requests per phase (`ready`, `drafting`, ...)."""
+    step_id: int = 0
+    """Step in flight; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker, as the coordinator knows it."""
+
+    role: str
+    """`verifier` or `drafter`."""
+    address: str
+    connected: bool
+    identity: WorkerIdentity
+    model: ModelInfo
+    link_epoch: int = 0
+    """Epoch of its token link; 0: none."""
+    link_description: str = ""
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the coordinator started."""
+
+    num_requests: int = 0
+    num_finished: Mapping[str, int] = field(default_factory=dict)
+    """By reason."""
+    num_output_tokens: int = 0
+    num_steps: int = 0
+    """Verify steps."""
+    num_drafts: int = 0
+    """Rows verified with drafts."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_stale_drafts: int = 0
+    """Drafts that came too late, or for another epoch, step or base length."""
+    num_stale_results: int = 0
+    num_preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The state of the coordinator."""
+
+    identity: WorkerIdentity
+    mode: Mode
+    batches: tuple[BatchStatus, ...] = ()
+    num_waiting: int = 0
+    num_running: int = 0
+    num_blocks: int = 0
+    """KV blocks of the verifier's pool."""
+    num_blocks_used: int = 0
+    workers: tuple[WorkerStatus, ...] = ()
+    counters: Counters = field(default_factory=Counters)
+    draining: bool = False
+    rss_bytes: int = 0
+    """Resident memory of the coordinator."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is live or waiting."""
+        return self.num_waiting == 0 and self.num_running == 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetInfo:
+    """The target model, and what limits a request."""
+
+    model: ModelInfo
+    has_chat_template: bool
+    """Whether chat prompts work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The server: version, mode, limits."""
+
+    identity: WorkerIdentity
+    mode: Mode
+    max_waiting_requests: int
+    """Longest waiting queue."""
+    acceptance: str
+    """`coupled` or `rejection`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One piece of work on one device."""
+
+    lane: str
+    """`draft` or `verify`."""
+    batch: int
+    step_id: int
+    timing: StepTiming
+    """By the worker's clock."""
+    num_rows: int = 0
+    num_tokens: int = 0
+    """Tokens that came out of it: drafted, or committed."""
+    num_draft_tokens: int = 0
+    """Draft tokens verified; 0 in the draft lane."""
+    num_accepted_tokens: int = 0
+    num_prefill_rows: int = 0
+    """Rows that fed prompt tokens."""
+
+    @property
+    def start_ns(self) -> int:
+        """When it began, Unix ns."""
+        return self.timing.started_unix_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended, Unix ns."""
+        return self.timing.started_unix_ns + self.timing.total_ns

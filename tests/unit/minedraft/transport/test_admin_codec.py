@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from minedraft.admin import BatchStatus, Counters, Mode, Span, Status, WorkerStatus
+from minedraft.errors import InvalidRequestError
+from minedraft.plans import StepTiming, WorkerIdentity
+from minedraft.transport import admin_codec
+from minedraft.types import ModelInfo
+
+IDENTITY = WorkerIdentity("i", 1, 5, 6, "0.1")
+MODEL = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8, "model")
+
+
+def test_a_status_survives_the_wire():
+    status = Status(
+        identity=IDENTITY,
+        mode=Mode(2, 8, 4),
+        batches=(BatchStatus(0, {"ready": 3}, 7), BatchStatus(1)),
+        num_waiting=1,
+        num_running=2,
+        num_blocks=3,
+        num_blocks_used=4,
+        workers=(
+            WorkerStatus(
+                "drafter",
+                "h:1",
+                connected=True,
+                identity=IDENTITY,
+                model=MODEL,
+                link_epoch=2,
+                link_description="gloo",
+                last_error="none",
+            ),
+        ),
+        counters=Counters(1, {"stop": 2}, 3, 4, 5, 6, 7, 8, 9, 10),
+        draining=True,
+        rss_bytes=11,
+    )
+    assert admin_codec.status_from_proto(admin_codec.status_to_proto(status)) == status
+
+
+def test_a_span_survives_the_wire():
+    span = Span("verify", 1, 9, StepTiming(1, 2, 3, 4, 5, 6, 7, 8), 2, 3, 4, 5, 6)
+    assert admin_codec.span_from_proto(admin_codec.span_to_proto(span)) == span
+
+
+def test_a_mode_survives_the_wire_and_names_what_does_not_fit():
+    mode = Mode(2, 16, 0)
+    assert admin_codec.mode_from_proto(admin_codec.mode_to_proto(mode)) == mode
+    with pytest.raises(InvalidRequestError, match="max_batch_size=-1"):
+        admin_codec.mode_to_proto(Mode(1, -1, 0))
