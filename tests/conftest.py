@@ -1,0 +1,73 @@
+"""What holds for every test: one thread, no blocked event loop, no leaked log context."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+
+# Before torch or numpy is imported anywhere: the tests share two cores with everything else.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[_name] = "1"
+# transformers and tokenizers: no network, no fork warnings.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+import structlog
+import torch
+from blockbuster import blockbuster_ctx
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[1]
+_LOCKS = ("threading.Lock.acquire", "threading.Lock.acquire_lock")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden files and generated documents; the diff is the review",
+    )
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture
+def update_golden(request) -> bool:
+    """Whether this run rewrites golden files."""
+    return request.config.getoption("--update-golden")
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_log_context():
+    """Start and end every test without bound log context."""
+    structlog.contextvars.clear_contextvars()
+    yield
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls(request):
+    """Fail an async test when code of ours blocks the event loop on sleep, file or socket.
+
+    Only calls made from minedraft count: a test may read files as it likes. A service may read
+    its files while it starts (`run` in an app.py): nobody is served yet. Locks are exempt: ours
+    guard a few lines each, and blockbuster cannot tell those from long ones.
+    """
+    if not inspect.iscoroutinefunction(getattr(request, "function", None)):
+        yield
+        return
+    with blockbuster_ctx("minedraft") as guard:
+        for name in _LOCKS:
+            guard.functions[name].deactivate()
+        for function in guard.functions.values():
+            function.can_block_in("/app.py", "run")
+        yield

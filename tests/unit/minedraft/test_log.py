@@ -1,0 +1,74 @@
+"""minedraft/log.py."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from minedraft import log
+
+CANARY = "the user's secret"
+
+
+@pytest.fixture
+def stream():
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+    yield io.StringIO()
+    logging.getLogger().handlers[:] = handlers
+    logging.getLogger().setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def lines(stream):
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_one_json_object_with_service_level_and_time(stream):
+    log.configure("verifier", stream=stream)
+    structlog.get_logger().info("step.done", step_id=7)
+    (line,) = lines(stream)
+    assert line["event"] == "step.done"
+    assert (line["service"], line["level"], line["step_id"]) == ("verifier", "info", 7)
+    assert line["timestamp"].endswith("Z")
+
+
+def test_lines_below_the_level_are_not_written(stream):
+    log.configure("verifier", level=logging.WARNING, stream=stream)
+    structlog.get_logger().info("step.done")
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("key", sorted(log.USER_DATA))
+def test_user_data_is_never_written(stream, key, as_json):
+    log.configure("coordinator", json=as_json, stream=stream)
+    structlog.get_logger().info("request.started", **{key: CANARY})
+    assert CANARY not in stream.getvalue()
+    assert f"{len(CANARY)} hidden" in stream.getvalue()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_tracebacks_carry_no_local_variables(stream, as_json):
+    def fails(prompt):
+        number = len(prompt)
+        return 1 // (number - number)
+
+    log.configure("coordinator", json=as_json, stream=stream)
+    try:
+        fails(CANARY)
+    except ZeroDivisionError:
+        structlog.get_logger().exception("request.failed")
+    assert "ZeroDivisionError" in stream.getvalue()
+    assert CANARY not in stream.getvalue()
+
+
+def test_the_standard_library_writes_the_same_lines(stream):
+    log.configure("drafter", stream=stream)
+    logging.getLogger("asyncio").warning("slow: %d", 3)
+    (line,) = lines(stream)
+    assert (line["event"], line["service"], line["level"]) == ("slow: 3", "drafter", "warning")
