@@ -56,8 +56,7 @@ lint: $(STAMP) ## ruff: style and mistakes
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
 
-arch: $(STAMP) ## import contracts, the diagram, file sizes
-	$(BIN)/lint-imports --no-logo
+arch: $(STAMP) ## import contracts, diagrams, file sizes, RPC coverage, the wheel
 	$(BIN)/pytest tests/architecture $(PYTEST_ARGS)
 
 # The path of a proto file is its Python package, so what protoc writes needs no repair.

@@ -1,0 +1,63 @@
+"""What the documents claim of the code is so. Prose is left alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from minedraft.services.coordinator.request import TRANSITIONS
+from tests.architecture.sources import ROOT
+
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+)
+BEGIN, END = "<!-- drawn by make docs -->\n", "<!-- end -->\n"
+
+
+def drawn_phases() -> str:
+    """The transition table as a mermaid state diagram."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for phase, row in TRANSITIONS.items():
+        for event, target in row.items():
+            arrows.setdefault((phase.name, target.name), []).append(event.name)
+    lines = [f"    {a} --> {b}: {', '.join(events)}" for (a, b), events in arrows.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> WAITING", *lines, "```\n"])
+
+
+def test_the_state_diagram_is_the_transition_table(update_golden):
+    document = ROOT / "docs" / "architecture.md"
+    text = document.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    old, end, after = rest.partition(END)
+    assert begin, "the place for the diagram is marked"
+    assert end, "the place for the diagram is marked"
+    if update_golden:
+        document.write_text(before + begin + drawn_phases() + end + after)
+    else:
+        assert old == drawn_phases(), "run make docs"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_of_a_document_leads_somewhere(document):
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text())
+    local = [link for link in links if not re.match(r"[a-z]+:", link)]
+    assert not [link for link in local if not (document.parent / link).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_make_target_of_a_document_exists(document):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", document.read_text(), re.MULTILINE))
+    assert not named - targets
+
+
+def test_the_readme_fits_a_sitting():
+    assert (ROOT / "README.md").read_text().count("\n") < 150
+
+
+def test_every_decision_record_is_listed_in_order():
+    records = sorted(path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    assert [name[:4] for name in records] == [f"{n:04d}" for n in range(1, len(records) + 1)]
+    listed = (ROOT / "docs" / "adr" / "README.md").read_text()
+    assert not [name for name in records if f"]({name})" not in listed]

@@ -1,0 +1,39 @@
+"""Files are small, named for one noun, introduced by a docstring, and mirrored by their tests."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.architecture.sources import ROOT, TESTS, parsed, source_files
+
+MAX_LINES = 400
+"""The hard limit; 300 is the aim."""
+NAMES_THAT_SAY_NOTHING = {"utils.py", "util.py", "helpers.py", "common.py", "base.py", "misc.py"}
+
+
+@pytest.mark.parametrize("path", source_files(), ids=str)
+def test_a_file_is_short_named_and_introduced(path):
+    text = (ROOT / path).read_text()
+    assert text.count("\n") <= MAX_LINES
+    assert path.name not in NAMES_THAT_SAY_NOTHING
+    assert ast.get_docstring(parsed(path)), "the first line says what this file is"
+
+
+def test_every_unit_test_has_its_source():
+    sources = {str(path) for path in source_files()}
+    tests = [path.relative_to(TESTS / "unit") for path in (TESTS / "unit").rglob("test_*.py")]
+    assert tests
+    astray = [
+        str(path)
+        for path in tests
+        if str(path.with_name(path.name.removeprefix("test_"))) not in sources
+        and not (path.name == "test_init.py" and str(path.with_name("__init__.py")) in sources)
+    ]
+    assert not astray, f"unit tests without a source of that name: {astray}"
+
+
+def test_every_role_can_be_started_alone():
+    for role in ("coordinator", "drafter", "verifier"):
+        assert (ROOT / "services" / role / "app.py").exists()
