@@ -6,8 +6,10 @@ Lengths count tokens; times are nanoseconds. `transport.plan_codec` carries thes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from minedraft.types import RowId, RowParams, TokenLogprobs
+if TYPE_CHECKING:
+    from minedraft.types import RowId, RowParams, TokenLogprobs
 
 PROTOCOL_VERSION = 1
 """Version of the internal protocol; both sides of a session must have the same."""
@@ -71,7 +73,7 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRow:
-    """One row of a verify step: feed committed tokens, then drafts; sample if it reaches the end."""
+    """One row of a verify step: feed committed tokens, then drafts; sample at the end."""
 
     row_id: RowId
     base_len: int

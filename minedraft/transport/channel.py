@@ -31,7 +31,7 @@ def channel_options(max_message_bytes: int) -> Options:
 
 
 def server_options(max_message_bytes: int) -> Options:
-    """Options of a server; the ping settings match `channel_options`, else GOAWAY too_many_pings."""
+    """Options of a server. Pings as `channel_options` sends them, else GOAWAY too_many_pings."""
     return [
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),

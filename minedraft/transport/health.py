@@ -23,7 +23,7 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class _HeartbeatServicer(health.HealthServicer):  # type: ignore[misc]  # untyped base
+class _HeartbeatServicer(health.HealthServicer):
     """The library's servicer; `Check` of "" also asks whether the heartbeat is young."""
 
     def __init__(self, is_alive: Callable[[], bool], pool: ThreadPoolExecutor) -> None:
@@ -36,7 +36,7 @@ class _HeartbeatServicer(health.HealthServicer):  # type: ignore[misc]  # untype
         """Answer one probe."""
         if not self._is_alive():
             return health_pb2.HealthCheckResponse(status=_NOT_SERVING)
-        return super().Check(request, context)  # type: ignore[no-any-return]
+        return super().Check(request, context)
 
 
 class HealthServer:

@@ -40,7 +40,7 @@ def bind(server: grpc.aio.Server, address: str) -> int:
     return port
 
 
-async def serve(  # noqa: PLR0913 one place that knows a service's whole life
+async def serve(
     address: str,
     register: Callable[[grpc.aio.Server], tuple[str, ...]],
     *background: Callable[[], Coroutine[Any, Any, None]],
@@ -88,16 +88,16 @@ async def serve(  # noqa: PLR0913 one place that knows a service's whole life
             tasks = [group.create_task(run(), name=run.__qualname__) for run in background]
             for task in tasks:
                 task.add_done_callback(lambda _task: stopping.set())
-            beat = group.create_task(health.run_heartbeat(), name="heartbeat") if health else None
+            if health is not None:
+                tasks.append(group.create_task(health.run_heartbeat(), name="heartbeat"))
             await stopping.wait()
             if health is not None:
                 health.set_ready(ready=False)
             on_drain()
             log.info("server.draining", grace_s=grace_s)
             await server.stop(grace_s)
-            for task in (*tasks, beat):
-                if task is not None:
-                    task.cancel()
+            for task in tasks:
+                task.cancel()
     finally:
         await server.stop(0)
         if health is not None:

@@ -99,7 +99,7 @@ def _field_of(err: grpc.aio.AioRpcError) -> str:
     for detail in status.details if status is not None else ():
         request = error_details_pb2.BadRequest()
         if detail.Unpack(request) and request.field_violations:
-            return request.field_violations[0].field
+            return str(request.field_violations[0].field)
     return ""
 
 
@@ -108,11 +108,11 @@ async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> 
         await abort(context, err)
     if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
         raise err
-    log.exception("rpc.failed", error=type(err).__name__)
+    log.error("rpc.failed", error=type(err).__name__, exc_info=err)
     await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(err).__name__}")
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # stubs: Any base
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Turns what handlers raise into a status, for all four kinds of RPC."""
 
     async def intercept_service(

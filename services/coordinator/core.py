@@ -1,0 +1,374 @@
+"""The coordinator's truth: requests, steps, workers. Pure.
+
+Events in (`submit`, `on_verify_result`, `verifier_lost`, ...), plans out (`plan`). No clock, no
+asyncio, no torch, no protobuf: the same core runs under the engine and under hypothesis.
+
+Per batch at most one step is in flight. As soon as a batch's step is committed its next one is
+planned and goes to both workers at once; each runs its plans first-in first-out and the verifier
+waits for the drafts. With two batches that is MineDraft's rotation; with one it is sequential
+speculation; with k = 0 it is plain decoding.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minedraft.errors import (
+    DuplicateRequestError,
+    InvalidRequestError,
+    PreconditionError,
+    ProtocolError,
+    QueueFullError,
+)
+from minedraft.plans import DraftPlan, VerifyPlan
+from minedraft.services.coordinator.batch_manager import BatchManager
+from minedraft.services.coordinator.blocks import BlockAllocator
+from minedraft.services.coordinator.counters import Counters
+from minedraft.services.coordinator.request import Event, Phase
+from minedraft.services.coordinator.residency import Residency, Step
+from minedraft.services.coordinator.scheduler import Limits, schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minedraft.plans import DraftResult, RowResult, VerifyResult
+    from minedraft.services.coordinator.request import Request
+    from minedraft.services.coordinator.scheduler import StepRows
+    from minedraft.types import ModelInfo, RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How batches rotate: ar is (1, m, 0), sd is (1, m, k), psd is (2, m, k)."""
+
+    num_batches: int = 2
+    max_batch_size: int = 8
+    num_draft_tokens: int = 4
+
+
+class Core:
+    """See the module docstring.
+
+    Args:
+        mode: How batches rotate.
+        prefill_budget_tokens: Most prompt tokens in one step.
+        max_waiting: Longest queue.
+    """
+
+    def __init__(
+        self, mode: Mode, *, prefill_budget_tokens: int = 512, max_waiting: int = 1024
+    ) -> None:
+        self.mode = mode
+        self.max_waiting = max_waiting
+        self.draft_timeout_ns = 30 * 10**9
+        """Longest wait for drafts; the engine, which has a clock, keeps it up to date."""
+        self._home = Residency(mode.num_batches, mode.max_batch_size)
+        self._counters = Counters()
+        self._prefill_budget = prefill_budget_tokens
+        self._verifier: ModelInfo | None = None
+        self._drafter: ModelInfo | None = None
+        self._epoch = 0
+        self._verify_queue: deque[int] = deque()
+        self._next_step = 1
+        self._next_arrival = 0
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def check_capacity(self, count: int = 1) -> None:
+        """Raise QueueFullError if `count` more requests do not fit into the queue."""
+        if len(self._home.waiting) + count > self.max_waiting:
+            raise QueueFullError(
+                f"{len(self._home.waiting)} requests wait and {count} more do not fit: "
+                f"max_waiting_requests is {self.max_waiting}"
+            )
+
+    def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            DuplicateRequestError: a live request has this id.
+            QueueFullError: the queue is full.
+            InvalidRequestError: it can never fit into the KV pool.
+        """
+        if request.request_id in self._home.live:
+            raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
+        self.check_capacity()
+        need = self.blocks.blocks_for(request.max_len)
+        if self._verifier is not None and need > self.blocks.num_blocks:
+            raise InvalidRequestError(
+                f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
+                f"need {need} KV blocks, the pool has {self.blocks.num_blocks}",
+                field="sampling.max_tokens",
+            )
+        request.arrival = self._next_arrival
+        self._next_arrival += 1
+        self._home.enqueue(request)
+        self._counters.num_requests += 1
+
+    def finish(self, request_id: RequestId, reason: str) -> bool:
+        """End a request (stop, length, abort). Unknown ids are fine.
+
+        Returns:
+            Whether it was live.
+        """
+        request = self._home.live.get(request_id)
+        if request is None:
+            return False
+        self._home.end(request)
+        self._counters.finished(reason)
+        return True
+
+    # -- workers ----------------------------------------------------------------------------
+
+    def verifier_up(self, info: ModelInfo) -> None:
+        """A verifier session began; it knows no rows."""
+        self._verifier = info
+        self._home.blocks = BlockAllocator(info.num_blocks, info.block_size)
+
+    def verifier_lost(self) -> None:
+        """The verifier session ended: every live request starts over from its committed tokens."""
+        self._verify_queue.clear()
+        self._verifier = None
+        self._home.start_over()
+        self.link_down()
+
+    def drafter_up(self, info: ModelInfo, epoch: int) -> None:
+        """A link was formed to a drafter that knows no rows."""
+        self._drafter, self._epoch = info, epoch
+        self._home.forget_drafter()
+
+    def link_down(self) -> None:
+        """No drafts until `drafter_up`: later steps have k = 0."""
+        self._drafter, self._epoch = None, 0
+        self._home.forget_drafter()
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def plan(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
+        """Plan every batch that is idle and has something to do.
+
+        Yields:
+            Plans to send now, the draft plan first. A plan without rows only opens and closes.
+        """
+        if self._verifier is None:
+            return
+        home = self._home
+        idle = [b for b in range(self.mode.num_batches) if b not in home.in_flight]
+        # Smaller batches first, so that arrivals reach an empty one; all of this before the first
+        # plan, so that a batch that is filled by re-balancing starts at once.
+        for batch in sorted(idle, key=lambda b: (home.batches.size(b), b)):
+            home.admit(batch)
+        for batch in idle:
+            home.batches.rebalance(batch)
+        for batch in idle:
+            yield from self._plan_batch(batch)
+        yield from self._housekeeping()
+
+    def on_draft_result(self, result: DraftResult) -> None:
+        """The drafter is done with a step."""
+        step = self._home.in_flight.get(result.batch)
+        if step is None or step.step_id != result.step_id:
+            return  # the verifier's answer came first, or the step is void
+        for request in step.requests.values():
+            if request.phase is Phase.DRAFTING:
+                request.advance(Event.DRAFTS_IN)
+        self._mark_verifying()
+
+    def on_verify_result(self, result: VerifyResult) -> list[tuple[Request, RowResult]]:
+        """A step is verified. The caller commits each request with `commit`.
+
+        Returns:
+            Live requests with new tokens.
+
+        Raises:
+            ProtocolError: a row does not start from the committed length, or makes no sense.
+        """
+        step = self._home.land(result.batch, result.step_id)
+        if step is None:
+            self._counters.num_stale_results += len(result.rows)
+            return []
+        self._verify_queue.remove(result.batch)
+        self._counters.verified(result)
+        committed = []
+        for row in result.rows:
+            request = step.requests.pop(row.row_id, None)
+            if request is None:  # aborted meanwhile
+                self._counters.num_stale_results += 1
+                continue
+            _check_row(request, row)
+            if row.token_ids:
+                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
+                committed.append((request, row))
+        if step.requests:
+            raise ProtocolError(f"step {step.step_id}: rows {sorted(step.requests)} are missing")
+        self._mark_verifying()
+        return committed
+
+    def commit(self, request: Request, token_ids: tuple[int, ...]) -> None:
+        """Commit the kept part of a row's tokens."""
+        request.commit(token_ids)
+        self._counters.num_output_tokens += len(token_ids)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def verifier_info(self) -> ModelInfo | None:
+        """The verifier's model, or None while there is none."""
+        return self._verifier
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the link in use; 0: none."""
+        return self._epoch
+
+    @property
+    def requests(self) -> dict[RequestId, Request]:
+        """Live requests. Read only."""
+        return self._home.live
+
+    @property
+    def blocks(self) -> BlockAllocator:
+        """KV blocks of the verifier's pool. Read only."""
+        return self._home.blocks
+
+    @property
+    def batches(self) -> BatchManager:
+        """Who is in which batch. Read only."""
+        return self._home.batches
+
+    @property
+    def counters(self) -> Counters:
+        """Totals. Read only."""
+        self._counters.num_preemptions = self._home.num_preemptions
+        return self._counters
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._home.waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Live requests that are in a batch."""
+        return self._home.num_running
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is live and nothing in flight."""
+        return not self._home.live and not self._home.in_flight
+
+    def in_flight_step(self, batch: int) -> int:
+        """Step id in flight for a batch; 0: none."""
+        step = self._home.in_flight.get(batch)
+        return step.step_id if step is not None else 0
+
+    def phases(self, batch: int) -> dict[str, int]:
+        """Live requests of a batch per phase."""
+        counts: dict[str, int] = {}
+        for request in self._home.members(batch):
+            counts[request.phase.value] = counts.get(request.phase.value, 0) + 1
+        return counts
+
+    def set_mode(self, mode: Mode) -> None:
+        """Change the mode; k at any time, the rest only while idle.
+
+        Raises:
+            PreconditionError: requests are live.
+        """
+        shape = (mode.num_batches, mode.max_batch_size)
+        if shape != (self.mode.num_batches, self.mode.max_batch_size):
+            if not self.is_idle:
+                raise PreconditionError(
+                    f"batches can change only while idle; {len(self.requests)} requests are live"
+                )
+            self._home.batches = BatchManager(*shape)
+        self.mode = mode
+
+    def check(self) -> None:
+        """Raise if an invariant is broken; cheap enough for tests and idle moments."""
+        self._home.check()
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _plan_batch(self, batch: int) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
+        home = self._home
+        if self._verifier is None or home.batches.size(batch) == 0:
+            return
+        limits = Limits(
+            num_draft_tokens=self.mode.num_draft_tokens if self._epoch else 0,
+            prefill_budget_tokens=self._prefill_budget,
+            max_model_len=self._verifier.max_model_len,
+            drafter_max_len=self._drafter.max_model_len if self._drafter else 0,
+        )
+        home.begin_plan()
+        rows = schedule(home.members(batch), limits, home.reserve)
+        if not rows.verify_rows:
+            return
+        home.batches.start()
+        step = Step(self._next_step, batch, {r.row_id: r for r in rows.requests})
+        self._next_step += 1
+        home.in_flight[batch] = step
+        self._verify_queue.append(batch)
+        self._mark_verifying()
+        yield self._draft_plan(step, rows), self._verify_plan(step, rows)
+
+    def _draft_plan(self, step: Step, rows: StepRows) -> DraftPlan | None:
+        if not rows.draft_rows:
+            return None
+        return DraftPlan(
+            step.step_id,
+            step.batch,
+            self._epoch,
+            rows=tuple(rows.draft_rows),
+            opens=tuple(rows.draft_opens),
+            closes=self._home.take_closes(drafter=True),
+        )
+
+    def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
+        has_drafts = any(row.num_draft_tokens for row in rows.verify_rows)
+        return VerifyPlan(
+            step.step_id,
+            step.batch,
+            self._epoch if has_drafts else 0,
+            rows=tuple(rows.verify_rows),
+            opens=tuple(rows.verify_opens),
+            closes=self._home.take_closes(drafter=False),
+            draft_timeout_ns=self.draft_timeout_ns,
+        )
+
+    def _housekeeping(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
+        """Tell workers of ended rows that no step's plan has mentioned."""
+        drafter = self._home.take_closes(drafter=True)
+        verifier = self._home.take_closes(drafter=False)
+        if drafter or verifier:
+            draft = DraftPlan(0, 0, self._epoch, closes=drafter) if drafter else None
+            yield draft, VerifyPlan(0, 0, 0, closes=verifier)
+
+    def _mark_verifying(self) -> None:
+        """The batch at the head of the verifier's queue is verified once its drafts are in."""
+        if not self._verify_queue:
+            return
+        for request in self._home.in_flight[self._verify_queue[0]].requests.values():
+            if request.phase is Phase.DRAFTED:
+                request.advance(Event.VERIFY)
+
+
+def _check_row(request: Request, row: RowResult) -> None:
+    """Raise ProtocolError unless `row` continues `request`."""
+    must_sample = request.phase is not Phase.PREFILLING or (
+        request.num_computed == request.num_tokens
+    )
+    fits = (
+        row.base_len == request.num_tokens
+        and bool(row.token_ids) == must_sample
+        and row.num_accepted_tokens <= row.num_draft_tokens
+        and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
+    )
+    if not fits:
+        raise ProtocolError(
+            f"row {row.row_id}: base_len {row.base_len}, {len(row.token_ids)} tokens, "
+            f"{row.num_accepted_tokens} of {row.num_draft_tokens} drafts accepted, "
+            f"but the committed length is {request.num_tokens} ({request.phase.value})"
+        )

@@ -1,0 +1,156 @@
+"""The life of one request: its phases and what it owns. Pure: no I/O, no clock, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from minedraft.errors import StateError
+from minedraft.types import RequestId, RowId, RowParams, Speculation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Phase(Enum):
+    """Where a request is in the ring."""
+
+    WAITING = "waiting"  # in the queue, owns nothing on the workers
+    PREFILLING = "prefilling"  # in a batch; KV of prompt and old output is being built
+    READY = "ready"  # KV is there up to the last committed token; may be drafted for
+    DRAFTING = "drafting"  # a draft plan is out
+    DRAFTED = "drafted"  # the drafter is done; the verifier has not begun
+    VERIFYING = "verifying"  # the verifier works on it
+    FINISHED = "finished"
+
+
+class Event(Enum):
+    """What can happen to a request."""
+
+    ADMIT = "admit"  # put into a batch
+    PREFILLED = "prefilled"  # the first new token is committed
+    DRAFT = "draft"  # plans with k > 0 went out
+    DRAFTS_IN = "drafts_in"  # the drafter says it is done
+    VERIFY = "verify"  # its verify step is next, or went out with k = 0
+    COMMIT = "commit"  # a verify result came
+    PREEMPT = "preempt"  # its KV is given up, or the verifier lost it
+    FINISH = "finish"  # stop, length or abort
+
+
+_P, _E = Phase, Event
+_END = {_E.PREEMPT: _P.WAITING, _E.FINISH: _P.FINISHED}
+
+TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = MappingProxyType(
+    {
+        _P.WAITING: {_E.ADMIT: _P.PREFILLING, _E.FINISH: _P.FINISHED},
+        _P.PREFILLING: {_E.PREFILLED: _P.READY, **_END},
+        _P.READY: {_E.DRAFT: _P.DRAFTING, _E.VERIFY: _P.VERIFYING, **_END},
+        # The verifier's answer may overtake the drafter's note, hence COMMIT in all three.
+        _P.DRAFTING: {_E.DRAFTS_IN: _P.DRAFTED, _E.COMMIT: _P.READY, **_END},
+        _P.DRAFTED: {_E.VERIFY: _P.VERIFYING, _E.COMMIT: _P.READY, **_END},
+        _P.VERIFYING: {_E.COMMIT: _P.READY, **_END},
+        _P.FINISHED: {},
+    }
+)
+
+
+@dataclass(slots=True)
+class SpeculationStats:
+    """What speculation did for one request."""
+
+    num_steps: int = 0
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    acceptance_histogram: list[int] = field(default_factory=list)
+
+    def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        """Count one verify step."""
+        self.num_steps += 1
+        if num_draft_tokens == 0:
+            return
+        self.num_drafts += 1
+        self.num_draft_tokens += num_draft_tokens
+        self.num_accepted_tokens += num_accepted_tokens
+        short = num_draft_tokens + 1 - len(self.acceptance_histogram)
+        self.acceptance_histogram.extend([0] * short)
+        self.acceptance_histogram[num_accepted_tokens] += 1
+
+
+@dataclass(slots=True)
+class Request:
+    """One sequence to generate: its truth, and what it owns on the workers.
+
+    Only `advance` assigns `phase`. Committed tokens are `prompt + output`; the workers' state is a
+    cache of them that `preempt` gives up.
+    """
+
+    request_id: RequestId
+    prompt_token_ids: tuple[int, ...]
+    params: RowParams
+    max_tokens: int
+    arrival: int = 0
+    """Order of arrival; decides who is preempted."""
+    speculation: Speculation = field(default_factory=Speculation)
+    output_token_ids: list[int] = field(default_factory=list)
+    phase: Phase = Phase.WAITING
+    row_id: RowId = field(default_factory=lambda: RowId(0))
+    """This life on the workers; 0 while WAITING."""
+    num_computed: int = 0
+    """Positions whose KV the verifier holds."""
+    block_ids: list[int] = field(default_factory=list)
+    num_blocks_sent: int = 0
+    """Blocks of `block_ids` that the verifier knows."""
+    verifier_len: int = 0
+    """Committed tokens the verifier was told of; 0: the row is not open there."""
+    drafter_len: int = 0
+    """Committed tokens the drafter was told of; 0: the row is not open there."""
+    stats: SpeculationStats = field(default_factory=SpeculationStats)
+
+    @property
+    def num_tokens(self) -> int:
+        """Committed length."""
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def max_len(self) -> int:
+        """Committed length at which the request ends at the latest."""
+        return len(self.prompt_token_ids) + self.max_tokens
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the life is over."""
+        return self.phase is Phase.FINISHED
+
+    def advance(self, event: Event) -> None:
+        """Apply `event`.
+
+        Raises:
+            StateError: `event` is not allowed in the current phase.
+        """
+        try:
+            self.phase = TRANSITIONS[self.phase][event]
+        except KeyError:
+            msg = f"request {self.request_id}: {event.name} is not allowed in {self.phase.name}"
+            raise StateError(msg) from None
+
+    def tail(self, start: int) -> tuple[int, ...]:
+        """Committed tokens from position `start` on. Decode asks for the last few only."""
+        num_prompt = len(self.prompt_token_ids)
+        if start >= num_prompt:
+            return tuple(self.output_token_ids[start - num_prompt :])
+        return self.prompt_token_ids[start:] + tuple(self.output_token_ids)
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Append verified tokens and note that all but the last have KV."""
+        self.advance(Event.PREFILLED if self.phase is Phase.PREFILLING else Event.COMMIT)
+        self.output_token_ids.extend(token_ids)
+        self.num_computed = self.num_tokens - 1
+
+    def reset_worker_state(self) -> None:
+        """Forget what the workers know; blocks must have been freed."""
+        self.row_id = RowId(0)
+        self.num_computed = self.num_blocks_sent = self.verifier_len = self.drafter_len = 0
+        self.block_ids = []
