@@ -1,0 +1,7 @@
+"""The client SDK: `Client` and its synchronous face. Loads no torch."""
+
+from minedraft.client.client import Client
+from minedraft.client.stream import GenerationStream
+from minedraft.client.sync import SyncClient
+
+__all__ = ["Client", "GenerationStream", "SyncClient"]

@@ -1,0 +1,192 @@
+"""The client of a coordinator: ask, stream, steer. Async; no protobuf in, none out.
+
+It does not retry: a failed call raises, and says by its class whether a retry makes sense.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minedraft.admin import Mode
+from minedraft.client.options import build_request
+from minedraft.client.stream import GenerationStream
+from minedraft.errors import DeadlineError, WorkerUnavailableError
+from minedraft.transport.channel import open_channel
+from minedraft.transport.public_stub import PublicStub
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    import grpc
+
+    from minedraft.admin import ServerInfo, Span, Status, TargetInfo
+    from minedraft.api import Completion, Event, GenerationRequest, Message
+    from minedraft.client.options import GenerateOptions, Prompt
+
+CONNECT_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 600.0
+_CALL_TIMEOUT_S: Final = 10.0
+_MAX_SPANS: Final = 20_000  # about 2 MB on the wire, well under the message limit
+
+
+class Client:
+    """A connection to a coordinator. Use `connect` and `async with`.
+
+    Example:
+        async with await minedraft.Client.connect("localhost:50050") as client:
+            async for delta in client.stream("Once upon a time", max_tokens=64):
+                print(delta.text, end="")
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, *, address: str, request_timeout_s: float | None
+    ) -> None:
+        self.address: Final = address
+        self._stub = PublicStub(channel)
+        self._request_timeout_s = request_timeout_s
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        *,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        request_timeout_s: float | None = REQUEST_TIMEOUT_S,
+    ) -> Self:
+        """Connect to a coordinator and make sure that it is one.
+
+        Args:
+            address: `host:port`.
+            timeout_s: Longest wait for the server to answer; a server that is just starting is
+                waited for.
+            request_timeout_s: Deadline of every generation that brings none of its own.
+
+        Raises:
+            WorkerUnavailableError: nobody answered in time.
+            ProtocolError: something answered that is not a coordinator.
+        """
+        client = cls(open_channel(address), address=address, request_timeout_s=request_timeout_s)
+        try:
+            await client._stub.get_server_info(timeout_s=timeout_s, wait_for_ready=True)
+        except DeadlineError:
+            await client.close()
+            raise WorkerUnavailableError(
+                f"no MineDraft coordinator answers at {address} (waited {timeout_s:g} s)"
+            ) from None
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; live streams end with `RequestAbortedError`."""
+        await self._stub.close()
+
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, str]] | None = None,
+        timeout_s: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> GenerationStream:
+        """Generate, delta by delta: `async for delta in client.stream(...)`.
+
+        Args:
+            prompt: Text or token ids; or give `messages`.
+            messages: A chat, oldest first, `{"role": ..., "content": ...}` each; formatted by the
+                target's own chat template.
+            timeout_s: Deadline of the whole generation; None: the client's.
+            options: See `GenerateOptions`.
+
+        Returns:
+            The stream. The request starts with the loop and is aborted when the loop is left;
+            after the last delta `completion` holds the whole answer.
+
+        Raises:
+            InvalidRequestError: the arguments make no request. Everything else is raised by the
+                loop.
+        """
+        request = build_request(prompt, messages, options)
+        deadline_s = self._request_timeout_s if timeout_s is None else timeout_s
+
+        def events(request: GenerationRequest) -> AsyncIterator[Event]:
+            return self._stub.generate(request, timeout_s=deadline_s)
+
+        return GenerationStream(request, events)
+
+    async def generate(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, str]] | None = None,
+        timeout_s: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion:
+        """Generate and wait for the whole answer; arguments as for `stream`.
+
+        Raises:
+            RequestError: the request is at fault, was aborted, or its deadline passed.
+            CapacityError: the service is full or going down; try again later.
+            WorkerError: the service is not there or broke.
+        """
+        stream = self.stream(prompt, messages=messages, timeout_s=timeout_s, **options)
+        return await stream.collect()
+
+    async def abort(self, *request_ids: str) -> int:
+        """Abort requests by id; unknown and finished ones are fine.
+
+        Returns:
+            How many were live.
+        """
+        return await self._stub.abort(request_ids, timeout_s=_CALL_TIMEOUT_S)
+
+    async def model_info(self) -> TargetInfo:
+        """Read what the target model is and what limits a request."""
+        return await self._stub.get_model_info(timeout_s=_CALL_TIMEOUT_S)
+
+    async def server_info(self) -> ServerInfo:
+        """Read the server's version, mode and limits."""
+        return await self._stub.get_server_info(timeout_s=_CALL_TIMEOUT_S)
+
+    async def status(self) -> Status:
+        """Read batches, phases, KV use, workers and totals."""
+        return await self._stub.get_status(timeout_s=_CALL_TIMEOUT_S)
+
+    async def set_mode(
+        self, *, num_batches: int, max_batch_size: int, num_draft_tokens: int
+    ) -> None:
+        """Change how requests rotate: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k).
+
+        Raises:
+            PreconditionError: requests are live and more than `num_draft_tokens` would change.
+            InvalidRequestError: a number out of its range.
+        """
+        mode = Mode(num_batches, max_batch_size, num_draft_tokens)
+        await self._stub.set_mode(mode, timeout_s=_CALL_TIMEOUT_S)
+
+    async def timeline(
+        self, *, max_spans: int = _MAX_SPANS, since_unix_ns: int = 0
+    ) -> tuple[Span, ...]:
+        """Read recent steps of both devices, oldest first.
+
+        Args:
+            max_spans: Most spans; the newest win.
+            since_unix_ns: Only spans that began after this.
+        """
+        return await self._stub.get_timeline(
+            max_spans=max_spans, since_unix_ns=since_unix_ns, timeout_s=_CALL_TIMEOUT_S
+        )

@@ -1,0 +1,81 @@
+"""One generation as it arrives. Leaving the loop over it aborts the request."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from minedraft.api import Delta
+from minedraft.client.assembly import Assembly
+from minedraft.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from minedraft.api import Completion, Event, GenerationRequest
+
+
+class GenerationStream:
+    """Deltas of one request, by `async for`, once.
+
+    The request starts with the loop. However the loop ends early (`break`, `return`, an
+    exception, cancellation), the call is cancelled and the server aborts the request.
+
+    Args:
+        request: What was asked.
+        events: Opens the call. The seam for retries and resumption: whatever it does between
+            attempts, it yields one gapless sequence of events.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        events: Callable[[GenerationRequest], AsyncIterator[Event]],
+    ) -> None:
+        self._request = request
+        self._open = events
+        self._assembly: Assembly | None = None
+
+    @property
+    def request_id(self) -> str:
+        """Id to abort by; empty until the server has said it."""
+        started = self._assembly.started if self._assembly else None
+        return started.request_id if started else self._request.request_id
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer, once the loop has run to its end.
+
+        Raises:
+            PreconditionError: the stream has not ended.
+        """
+        if self._assembly is None or not self._assembly.is_finished:
+            raise PreconditionError("stream: no completion before the loop has run to its end")
+        return self._assembly.completion()
+
+    def __aiter__(self) -> AsyncGenerator[Delta, None]:
+        """Start the request.
+
+        Raises:
+            PreconditionError: it was started before.
+        """
+        if self._assembly is not None:
+            raise PreconditionError("stream: a stream can be read once; call stream() again")
+        self._assembly = Assembly(self._request.sampling.n)
+        # The loop alone holds this generator, so leaving the loop closes it.
+        return _deltas(self._open(self._request), self._assembly)
+
+    async def collect(self) -> Completion:
+        """Read to the end."""
+        async for _ in self:
+            pass
+        return self.completion
+
+
+async def _deltas(events: AsyncIterator[Event], assembly: Assembly) -> AsyncGenerator[Delta, None]:
+    async with aclosing(events):  # type: ignore[type-var]  # an async generator at run time
+        async for event in events:
+            assembly.push(event)
+            if isinstance(event, Delta):
+                yield event
+    assembly.completion()  # a stream that just stops is the peer's fault

@@ -1,0 +1,178 @@
+"""The client for code without an event loop: a thin face of `Client` on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from minedraft.client.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, Self, Unpack
+
+    from minedraft.admin import ServerInfo, Span, Status, TargetInfo
+    from minedraft.api import Completion, Delta, Message
+    from minedraft.client.options import GenerateOptions, Prompt
+    from minedraft.client.stream import GenerationStream
+
+T = TypeVar("T")
+
+
+class SyncStream:
+    """Deltas of one request, by `for`, once. Leaving the loop aborts the request."""
+
+    def __init__(
+        self, stream: GenerationStream, run: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._stream = stream
+        self._run = run
+
+    @property
+    def request_id(self) -> str:
+        """Id to abort by; empty until the server has said it."""
+        return self._stream.request_id
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer, once the loop has run to its end."""
+        return self._stream.completion
+
+    def __iter__(self) -> Iterator[Delta]:
+        """Start the request."""
+        deltas = aiter(self._stream)
+
+        async def take() -> Delta | None:
+            return await anext(deltas, None)
+
+        try:
+            while (delta := self._run(take())) is not None:
+                yield delta
+        finally:
+            self._run(deltas.aclose())
+
+
+class SyncClient:
+    """A connection to a coordinator for synchronous code; connects at once. Use `with`.
+
+    Args:
+        address: `host:port`.
+        timeout_s: Longest wait for the server to answer.
+        request_timeout_s: Deadline of every generation that brings none of its own.
+
+    Raises:
+        WorkerUnavailableError: nobody answered in time.
+
+    Example:
+        with minedraft.SyncClient("localhost:50050") as client:
+            print(client.generate("Once upon a time", max_tokens=64).text)
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        request_timeout_s: float | None = REQUEST_TIMEOUT_S,
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="minedraft-client", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._client = self._run(
+                Client.connect(address, timeout_s=timeout_s, request_timeout_s=request_timeout_s)
+            )
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and end its thread; a second call does nothing."""
+        if self._loop.is_closed():
+            return
+        self._run(self._client.close())
+        self._stop()
+
+    def generate(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, str]] | None = None,
+        timeout_s: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion:
+        """As `Client.generate`."""
+        return self._run(
+            self._client.generate(prompt, messages=messages, timeout_s=timeout_s, **options)
+        )
+
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, str]] | None = None,
+        timeout_s: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> SyncStream:
+        """As `Client.stream`: iterate over deltas; leaving the loop aborts the request."""
+        stream = self._client.stream(prompt, messages=messages, timeout_s=timeout_s, **options)
+        return SyncStream(stream, self._run)
+
+    def abort(self, *request_ids: str) -> int:
+        """As `Client.abort`."""
+        return self._run(self._client.abort(*request_ids))
+
+    def model_info(self) -> TargetInfo:
+        """As `Client.model_info`."""
+        return self._run(self._client.model_info())
+
+    def server_info(self) -> ServerInfo:
+        """As `Client.server_info`."""
+        return self._run(self._client.server_info())
+
+    def status(self) -> Status:
+        """As `Client.status`."""
+        return self._run(self._client.status())
+
+    def set_mode(self, *, num_batches: int, max_batch_size: int, num_draft_tokens: int) -> None:
+        """As `Client.set_mode`."""
+        self._run(
+            self._client.set_mode(
+                num_batches=num_batches,
+                max_batch_size=max_batch_size,
+                num_draft_tokens=num_draft_tokens,
+            )
+        )
+
+    def timeline(self, *, max_spans: int = 20_000, since_unix_ns: int = 0) -> tuple[Span, ...]:
+        """As `Client.timeline`."""
+        return self._run(self._client.timeline(max_spans=max_spans, since_unix_ns=since_unix_ns))
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C too: what the caller stopped waiting for must not go on
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()

@@ -1,0 +1,121 @@
+"""The public services as plain async functions: values in, values out, only our errors.
+
+The one place of a client that touches the wire. It neither retries nor resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import grpc
+
+from minedraft.errors import PreconditionError, RequestAbortedError
+from minedraft.transport import admin_codec, public_codec
+from minedraft.transport.status import from_rpc_error
+from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from minedraft.admin import Mode, ServerInfo, Span, Status, TargetInfo
+    from minedraft.api import Event, GenerationRequest
+
+
+class PublicStub:
+    """`Generation` and `Admin` of one coordinator.
+
+    Every method raises only classes of `minedraft.errors`; `timeout_s` is the deadline of the
+    whole call, None: none.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._generation = generation_pb2_grpc.GenerationStub(channel)  # type: ignore[no-untyped-call]
+        self._admin = admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
+        self._channel = channel
+        self._streams: set[grpc.aio.Call] = set()  # as many as the caller reads
+
+    async def close(self) -> None:
+        """Close the channel; live streams raise `RequestAbortedError`."""
+        for call in self._streams:  # the channel finds only those that wait at this moment
+            call.cancel()
+        await self._channel.close()
+
+    async def generate(
+        self, request: GenerationRequest, *, timeout_s: float | None
+    ) -> AsyncIterator[Event]:
+        """Generate; yields events. Closing the iterator cancels the call."""
+        message = public_codec.request_to_proto(request)
+        async with _our_errors():
+            call = self._generation.Generate(message, timeout=timeout_s)
+            self._streams.add(call)
+            try:
+                async for response in call:
+                    yield public_codec.event_from_proto(response)
+            finally:
+                self._streams.discard(call)
+                # Dropping a call does not end it in every grpcio: grpc#43462.
+                call.cancel()
+
+    async def abort(self, request_ids: Sequence[str], *, timeout_s: float | None) -> int:
+        """Abort; returns how many requests were live."""
+        request = generation_pb2.AbortRequest(request_ids=request_ids)
+        async with _our_errors():
+            response = await self._generation.Abort(request, timeout=timeout_s)
+        return int(response.num_aborted)
+
+    async def get_model_info(self, *, timeout_s: float | None) -> TargetInfo:
+        """Read what the target is."""
+        request = generation_pb2.GetModelInfoRequest()
+        async with _our_errors():
+            response = await self._generation.GetModelInfo(request, timeout=timeout_s)
+        return public_codec.target_info_from_proto(response)
+
+    async def get_server_info(
+        self, *, timeout_s: float | None, wait_for_ready: bool = False
+    ) -> ServerInfo:
+        """Read what the server is; `wait_for_ready` waits out a server that is starting."""
+        request = generation_pb2.GetServerInfoRequest()
+        async with _our_errors():
+            response = await self._generation.GetServerInfo(
+                request, timeout=timeout_s, wait_for_ready=wait_for_ready
+            )
+        return public_codec.server_info_from_proto(response)
+
+    async def get_status(self, *, timeout_s: float | None) -> Status:
+        """Read the coordinator's state."""
+        async with _our_errors():
+            response = await self._admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=timeout_s)
+        return admin_codec.status_from_proto(response)
+
+    async def set_mode(self, mode: Mode, *, timeout_s: float | None) -> None:
+        """Change the mode."""
+        request = admin_codec.mode_to_proto(mode)
+        async with _our_errors():
+            await self._admin.SetMode(request, timeout=timeout_s)
+
+    async def get_timeline(
+        self, *, max_spans: int, since_unix_ns: int, timeout_s: float | None
+    ) -> tuple[Span, ...]:
+        """Read the newest spans that began after `since_unix_ns`, oldest first."""
+        request = admin_pb2.GetTimelineRequest(max_spans=max_spans, since_unix_ns=since_unix_ns)
+        async with _our_errors():
+            response = await self._admin.GetTimeline(request, timeout=timeout_s)
+        return tuple(admin_codec.span_from_proto(span) for span in response.spans)
+
+
+@asynccontextmanager
+async def _our_errors() -> AsyncIterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as err:
+        raise from_rpc_error(err) from None
+    except grpc.aio.UsageError as err:  # a call on a closed channel
+        raise PreconditionError(f"the client is closed: {err}") from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # grpc says CancelledError too when the channel was closed under a live call.
+        raise RequestAbortedError("the client was closed while the call was live") from None

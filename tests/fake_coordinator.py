@@ -1,0 +1,173 @@
+"""A coordinator double on a real aio server: scripted answers, recorded requests, no workers."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import grpc
+
+from minedraft.admin import Counters, Mode, ServerInfo, Span, Status, TargetInfo, WorkerStatus
+from minedraft.api import (
+    Delta,
+    Event,
+    Finished,
+    GenerationRequest,
+    RequestTiming,
+    SpeculationStats,
+    Started,
+    Usage,
+)
+from minedraft.errors import MineDraftError
+from minedraft.plans import StepTiming, WorkerIdentity
+from minedraft.transport import admin_codec, public_codec
+from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES, server_options
+from minedraft.transport.status import ErrorInterceptor
+from minedraft.types import FinishReason, ModelInfo
+from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
+
+IDENTITY = WorkerIdentity("fake", 1, 1, 1, "0.0")
+MODEL = ModelInfo("fake-target", 1000, 4096, "f" * 64, "float32", (0,), 16, 64)
+VERIFY_NS, DRAFT_NS = 10_000_000, 8_000_000
+
+
+class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.AdminServicer):
+    """Answers every prompt with ids that depend on the prompt alone; words are `w<id> `."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.requests: list[GenerationRequest] = []
+        self.modes: list[Mode] = []
+        self.mode = Mode(2, 8, 4)
+        self.spans: list[Span] = []
+        self.drafter_kind = "synthetic"
+        self.has_chat_template = True
+        self.cancelled = asyncio.Event()
+        self.gate: asyncio.Event | None = None  # if set: every answer stops after one token
+        self.error: MineDraftError | None = None
+        self.events: Callable[[GenerationRequest], list[Event]] | None = None
+        self.num_live = 0
+        self.clock_ns = 1_000_000_000
+
+    async def _events(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        if self.events is not None:
+            for event in self.events(request):
+                yield event
+            return
+        seed = request.sampling.seed
+        request_id = request.request_id or f"r{len(self.requests)}"
+        yield Started(request_id, 7 if seed is None else seed, 3)
+        start = zlib.crc32(repr((request.text, request.token_ids, request.messages)).encode())
+        limit = request.sampling.max_tokens or 4
+        k = self.mode.num_draft_tokens
+        for index in range(request.sampling.n):
+            done, num_steps = 0, 0
+            while done < limit:
+                num = min(limit - done, 1 + k // 2)
+                ids = tuple((start + index + done + i) % 1000 for i in range(num))
+                done += num
+                num_steps += 1
+                self._record_step(num)
+                yield Delta(index, ids, "".join(f"w{i} " for i in ids))
+                if self.gate is not None:
+                    await self.gate.wait()
+            stats = SpeculationStats(
+                num_drafts=num_steps if k else 0,
+                num_draft_tokens=num_steps * k,
+                num_accepted_tokens=num_steps * (k // 2),
+                num_steps=num_steps,
+            )
+            yield Finished(
+                index,
+                FinishReason.LENGTH,
+                usage=Usage(3, limit),
+                speculation=stats,
+                timing=RequestTiming(1, 2, 3),
+            )
+
+    def _record_step(self, num_tokens: int) -> None:
+        """Pretend a full batch made a step: psd overlaps draft and verify, sd does not."""
+        mode = self.mode
+        batch = len(self.spans) // 2 % mode.num_batches
+        verify = StepTiming(self.clock_ns, VERIFY_NS, bubble_ns=1_000_000)
+        draft = StepTiming(self.clock_ns, DRAFT_NS)
+        rows = mode.max_batch_size
+        step_id = len(self.spans) // 2 + 1
+        if mode.num_draft_tokens:
+            self.spans.append(Span("draft", batch, step_id, draft, rows, rows * 2))
+            self.clock_ns += 0 if mode.num_batches > 1 else DRAFT_NS
+        verify = replace(verify, started_unix_ns=self.clock_ns)
+        self.spans.append(Span("verify", batch, step_id, verify, rows, rows * num_tokens))
+        self.clock_ns += VERIFY_NS + 1_000_000
+
+    async def Generate(self, request, context):
+        value = public_codec.request_from_proto(request)
+        self.requests.append(value)
+        if self.error is not None:
+            raise self.error
+        self.num_live += 1
+        try:
+            async for event in self._events(value):
+                yield public_codec.event_to_proto(event)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        finally:
+            self.num_live -= 1
+
+    async def Abort(self, request, context):
+        return generation_pb2.AbortResponse(num_aborted=len(request.request_ids))
+
+    async def GetModelInfo(self, request, context):
+        return public_codec.target_info_to_proto(
+            TargetInfo(MODEL, has_chat_template=self.has_chat_template)
+        )
+
+    async def GetServerInfo(self, request, context):
+        return public_codec.server_info_to_proto(ServerInfo(IDENTITY, self.mode, 64, "coupled"))
+
+    async def GetStatus(self, request, context):
+        drafter = replace(MODEL, name="fake-drafter", drafter_kind=self.drafter_kind)
+        status = Status(
+            identity=IDENTITY,
+            mode=self.mode,
+            num_running=self.num_live,
+            num_blocks=64,
+            workers=(
+                WorkerStatus("verifier", "h:2", connected=True, identity=IDENTITY, model=MODEL),
+                WorkerStatus("drafter", "h:1", connected=True, identity=IDENTITY, model=drafter),
+            ),
+            counters=Counters(num_requests=len(self.requests)),
+        )
+        return admin_codec.status_to_proto(status)
+
+    async def SetMode(self, request, context):
+        if self.error is not None:
+            raise self.error
+        self.mode = admin_codec.mode_from_proto(request)
+        self.modes.append(self.mode)
+        return admin_pb2.SetModeResponse()
+
+    async def GetTimeline(self, request, context):
+        spans = [span for span in self.spans if span.start_ns > request.since_unix_ns]
+        spans = spans[-request.max_spans :] if request.max_spans else spans
+        return admin_pb2.GetTimelineResponse(spans=map(admin_codec.span_to_proto, spans))
+
+
+@asynccontextmanager
+async def serve(fake: FakeCoordinator) -> AsyncIterator[FakeCoordinator]:
+    """Serve the double on a free port; `fake.address` says where."""
+    server = grpc.aio.server(
+        options=server_options(MAX_CLIENT_MESSAGE_BYTES), interceptors=[ErrorInterceptor()]
+    )
+    generation_pb2_grpc.add_GenerationServicer_to_server(fake, server)
+    admin_pb2_grpc.add_AdminServicer_to_server(fake, server)
+    fake.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield fake
+    finally:
+        await server.stop(None)
