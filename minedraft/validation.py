@@ -1,0 +1,295 @@
+"""Ranges of everything a caller may send, as generation.proto documents them. Pure.
+
+Every refusal is an `InvalidRequestError` whose message names the field, its value and what would
+do, and whose `field` is the path of the field in the request. Nothing is clipped or dropped: a
+value is honoured or refused. Runs before any work, on the coordinator.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from minedraft.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from minedraft.types import SamplingParams, Speculation
+
+MAX_REQUEST_ID_CHARS: Final = 128
+MAX_ABORT_IDS: Final = 1024
+MAX_LOGIT_BIAS: Final = 300
+MAX_BIAS: Final = 100.0
+MAX_PENALTY: Final = 2.0
+MAX_STOP_STRINGS: Final = 16
+MAX_STOP_STRING_BYTES: Final = 256
+MAX_STOP_TOKEN_IDS: Final = 64
+MAX_BAD_WORDS: Final = 64
+MAX_BAD_WORD_BYTES: Final = 256
+MAX_ALLOWED_TOKEN_IDS: Final = 4096
+MAX_TOP_K: Final = 2**32 - 1
+"""Of the wire; more than the vocabulary is as good as off."""
+MAX_SEED: Final = 2**64 - 1
+MAX_LOGPROBS: Final = 20
+MAX_SAMPLES: Final = 16
+GREEDY_BELOW: Final = 1e-5
+"""Temperatures under this are greedy (`RowParams.is_greedy`)."""
+DEFAULT_MAX_TOKENS: Final = 16
+"""Output tokens of a text or token prompt that asks for no number."""
+CHAT_ROLES: Final = ("system", "user", "assistant")
+MAX_CHAT_MESSAGES: Final = 4096
+
+
+def validate_sampling(
+    params: SamplingParams,
+    *,
+    vocab_size: int,
+    has_tokenizer: bool = True,
+    eos_token_ids: Collection[int] = (),
+) -> None:
+    """Check sampling parameters.
+
+    Args:
+        params: As the caller sent them.
+        vocab_size: Ids a model can emit are below this.
+        has_tokenizer: False: stop strings and bad words cannot be honoured and are refused.
+        eos_token_ids: Of the model, to refuse a request that allows nothing but stops.
+
+    Raises:
+        InvalidRequestError: A field is out of its range, or two contradict each other.
+    """
+    _number("sampling.temperature", params.temperature, 0)
+    _integer("sampling.top_k", params.top_k, 0, MAX_TOP_K)
+    _number("sampling.top_p", params.top_p, 0, 1, is_open=True)
+    _number("sampling.min_p", params.min_p, 0, 1)
+    _number("sampling.repetition_penalty", params.repetition_penalty, 0, is_open=True)
+    _number("sampling.presence_penalty", params.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _number("sampling.frequency_penalty", params.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _count("sampling.logit_bias", params.logit_bias, MAX_LOGIT_BIAS)
+    for token_id, bias in params.logit_bias.items():
+        if not _is_id(token_id, vocab_size):
+            _refuse("a key of sampling.logit_bias", token_id, _below(vocab_size))
+        _number(f"sampling.logit_bias[{token_id}]", bias, -MAX_BIAS, MAX_BIAS)
+    _lengths(params)
+    _strings("sampling.stop", params.stop, MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES)
+    _count("sampling.stop_token_ids", params.stop_token_ids, MAX_STOP_TOKEN_IDS)
+    _ids("sampling.stop_token_ids", params.stop_token_ids, vocab_size)
+    _strings("sampling.bad_words", params.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_BYTES)
+    _count("sampling.allowed_token_ids", params.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS)
+    _ids("sampling.allowed_token_ids", params.allowed_token_ids, vocab_size)
+    if params.seed is not None:
+        _integer("sampling.seed", params.seed, 0, MAX_SEED)
+    if params.logprobs is not None:
+        _integer("sampling.logprobs", params.logprobs, 0, MAX_LOGPROBS)
+    _integer("sampling.n", params.n, 1, MAX_SAMPLES)
+    if params.n > 1 and params.temperature < GREEDY_BELOW:
+        _refuse("sampling.n", params.n, "1 at temperature 0: all samples would be the same")
+    if not has_tokenizer:
+        for name in ("stop", "bad_words"):
+            if value := getattr(params, name):
+                _refuse(f"sampling.{name}", value, "none: this service has no tokenizer")
+    _way_out(params, eos_token_ids)
+
+
+def validate_speculation(
+    speculation: Speculation, *, vocab_size: int, max_draft_tokens: int, max_model_len: int
+) -> None:
+    """Check per-request speculation.
+
+    Args:
+        speculation: As the caller sent it.
+        vocab_size: Ids are below this.
+        max_draft_tokens: The service's k.
+        max_model_len: A longer reference could not be used.
+
+    Raises:
+        InvalidRequestError: A field is out of its range.
+    """
+    if speculation.num_draft_tokens is not None:
+        _integer("speculation.num_draft_tokens", speculation.num_draft_tokens, 0, max_draft_tokens)
+    _count("speculation.reference_token_ids", speculation.reference_token_ids, max_model_len)
+    _ids("speculation.reference_token_ids", speculation.reference_token_ids, vocab_size)
+    if speculation.synthetic_acceptance is not None:
+        _number("speculation.synthetic_acceptance", speculation.synthetic_acceptance, 0, 1)
+
+
+def validate_prompt(
+    prompt_token_ids: Sequence[int],
+    *,
+    vocab_size: int,
+    max_model_len: int,
+    max_tokens: int,
+    min_tokens: int = 0,
+) -> None:
+    """Check a tokenized prompt against the model.
+
+    Args:
+        prompt_token_ids: All of the prompt, special tokens included.
+        vocab_size: Ids are below this.
+        max_model_len: Most positions, prompt and output together.
+        max_tokens: Output tokens asked for, after defaults (`resolve_max_tokens`).
+        min_tokens: `SamplingParams.min_tokens`, checked against the resolved `max_tokens`.
+
+    Raises:
+        InvalidRequestError: Empty, too long, or with an id outside the vocabulary.
+    """
+    num_prompt = len(prompt_token_ids)
+    if num_prompt == 0:
+        raise InvalidRequestError("prompt is empty, want at least one token", field="prompt")
+    if num_prompt >= max_model_len:
+        raise InvalidRequestError(
+            f"prompt has {num_prompt} tokens, want fewer than the context of "
+            f"{max_model_len} so that at least one can be generated",
+            field="prompt",
+        )
+    _integer("sampling.max_tokens", max_tokens, 1)
+    if num_prompt + max_tokens > max_model_len:
+        raise InvalidRequestError(
+            f"prompt has {num_prompt} tokens and sampling.max_tokens is {max_tokens}, "
+            f"together {num_prompt + max_tokens}, want at most the context of {max_model_len}",
+            field="sampling.max_tokens",
+        )
+    if min_tokens > max_tokens:
+        _refuse("sampling.min_tokens", min_tokens, f"at most max_tokens, {max_tokens}")
+    _ids("prompt", prompt_token_ids, vocab_size)
+
+
+def resolve_max_tokens(
+    max_tokens: int | None, *, num_prompt_tokens: int, max_model_len: int, is_chat: bool
+) -> int:
+    """Fill in how many tokens to generate where the caller did not say.
+
+    Returns:
+        `max_tokens` if given. Else the rest of the context for a chat, and for other prompts 16,
+        or the rest of the context if that is less. At least 1: `validate_prompt` refuses a prompt
+        that leaves no room.
+    """
+    if max_tokens is not None:
+        return max_tokens
+    room = max(max_model_len - num_prompt_tokens, 1)
+    return room if is_chat else min(room, DEFAULT_MAX_TOKENS)
+
+
+def validate_text(text: str) -> None:
+    """Check a text prompt before it is tokenized.
+
+    Raises:
+        InvalidRequestError: It is empty.
+    """
+    if not text:
+        raise InvalidRequestError("text is empty, want at least one character", field="text")
+
+
+def validate_chat(messages: Sequence[tuple[str, str]]) -> None:
+    """Check (role, content) messages before they are formatted.
+
+    Raises:
+        InvalidRequestError: None, too many, or an unknown role.
+    """
+    if not messages:
+        raise InvalidRequestError("chat.messages is empty, want one or more", field="chat.messages")
+    _count("chat.messages", messages, MAX_CHAT_MESSAGES)
+    for index, (role, _) in enumerate(messages):
+        if role not in CHAT_ROLES:
+            _refuse(f"chat.messages[{index}].role", role, f"one of {', '.join(CHAT_ROLES)}")
+
+
+def validate_request_id(request_id: str) -> None:
+    """Check a request id; an empty one means that the coordinator draws it.
+
+    Raises:
+        InvalidRequestError: Too long.
+    """
+    if len(request_id) > MAX_REQUEST_ID_CHARS:
+        raise InvalidRequestError(
+            f"request_id has {len(request_id)} characters, want at most {MAX_REQUEST_ID_CHARS}",
+            field="request_id",
+        )
+
+
+def validate_abort(request_ids: Sequence[str]) -> None:
+    """Check the ids of an abort. Unknown ones are fine, and so is a repeated one.
+
+    Raises:
+        InvalidRequestError: Too many.
+    """
+    _count("request_ids", request_ids, MAX_ABORT_IDS)
+
+
+def _lengths(params: SamplingParams) -> None:
+    if params.max_tokens is not None:
+        _integer("sampling.max_tokens", params.max_tokens, 1)
+    _integer("sampling.min_tokens", params.min_tokens, 0)
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        _refuse(
+            "sampling.min_tokens", params.min_tokens, f"at most max_tokens, {params.max_tokens}"
+        )
+
+
+def _way_out(params: SamplingParams, eos_token_ids: Collection[int]) -> None:
+    """Refuse a request whose every allowed token is masked until min_tokens are out."""
+    stops = set(params.stop_token_ids)
+    if not params.ignore_eos:
+        stops.update(eos_token_ids)
+    allowed = params.allowed_token_ids
+    if params.min_tokens and allowed and stops.issuperset(allowed):
+        want = f"an id that is no stop, for sampling.min_tokens is {params.min_tokens}"
+        _refuse("sampling.allowed_token_ids", allowed[:8], want)
+
+
+def _number(
+    field: str, value: float, low: float, high: float = math.inf, *, is_open: bool = False
+) -> None:
+    """Require a finite number in low..high; `is_open`: above `low`."""
+    is_number = type(value) is int or (type(value) is float and math.isfinite(value))
+    if not is_number or not low <= value <= high or (is_open and value == low):
+        want = f"a finite number {'>' if is_open else '>='} {low:g}"
+        _refuse(field, value, want if high == math.inf else f"{want} and <= {high:g}")
+
+
+def _integer(field: str, value: int, low: int, high: int | None = None) -> None:
+    if type(value) is not int or value < low or (high is not None and value > high):
+        want = f"{low}..{high}" if high is not None else f">= {low}"
+        _refuse(field, value, f"an integer {want}")
+
+
+def _count(field: str, values: Collection[object], most: int) -> None:
+    if len(values) > most:
+        message = f"{field} has {len(values)} entries, want at most {most}"
+        raise InvalidRequestError(message, field=field)
+
+
+def _strings(field: str, values: Sequence[str], most: int, most_bytes: int) -> None:
+    if isinstance(values, str):  # one string is a sequence of strings too
+        _refuse(field, values, "a tuple of strings")
+    _count(field, values, most)
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            _refuse(f"{field}[{index}]", value, "a string")
+        size = len(value.encode("utf-8", "surrogatepass"))
+        if not 1 <= size <= most_bytes:
+            message = f"{field}[{index}] has {size} bytes, want 1..{most_bytes}"
+            raise InvalidRequestError(message, field=field)
+
+
+def _ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
+    if not ids or (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < vocab_size):
+        return  # the long prompts go this way, in C
+    for index, token_id in enumerate(ids):
+        if not _is_id(token_id, vocab_size):
+            _refuse(f"{field}[{index}]", token_id, _below(vocab_size))
+
+
+def _is_id(token_id: int, vocab_size: int) -> bool:
+    return type(token_id) is int and 0 <= token_id < vocab_size
+
+
+def _below(vocab_size: int) -> str:
+    return f"an id below the vocabulary size {vocab_size}"
+
+
+def _refuse(place: str, value: object, want: str) -> NoReturn:
+    """Raise. The path of the field is the last word of `place`, up to an index."""
+    field = place.rpartition(" ")[2].partition("[")[0]
+    raise InvalidRequestError(f"{place} is {value!r}, want {want}", field=field)

@@ -1,0 +1,242 @@
+"""Format a conversation the way a model was trained to read it (its Jinja chat template).
+
+A template comes from a model directory and is not trusted: it runs in Jinja's immutable sandbox,
+sees plain strings only, and refuses to make a prompt without bound. It does not bound time: the
+caller renders in a worker thread. No transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+from jinja2 import nodes
+
+from minedraft.errors import InvalidRequestError, ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from jinja2.parser import Parser
+
+MAX_TEMPLATE_CHARS: Final = 1 << 20
+"""Longest template read; real ones have up to some 30 thousand characters."""
+MAX_RENDERED_CHARS: Final = 1 << 24
+"""Longest prompt a template may make."""
+
+TEMPLATE_FILE: Final = "chat_template.jinja"
+_SPECIAL_TOKENS: Final = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+# What an expression inside a template can raise besides Jinja's own errors.
+_RENDER_ERRORS: Final = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    Args:
+        source: Jinja text.
+        special_tokens: Name to token (`bos_token`: `<s>`), as the template reads them.
+        now: Clock behind `strftime_now`.
+
+    Raises:
+        ModelError: The template is too long or no Jinja.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        if len(source) > MAX_TEMPLATE_CHARS:
+            raise ModelError(
+                f"chat template has {len(source)} characters, want at most {MAX_TEMPLATE_CHARS}"
+            )
+        # The block options are those of transformers: whitespace is part of the prompt.
+        environment = _Sandbox(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[jinja2.ext.loopcontrols, _Generation],
+            autoescape=False,  # the output is a prompt, not a web page
+        )
+        clock = now if now is not None else _local_time
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda pattern: clock().strftime(pattern)
+        try:
+            self._template = environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as err:
+            raise ModelError(f"chat template is no valid Jinja: {err}") from err
+        self._variables: dict[str, Any] = {
+            **(special_tokens or {}),
+            "add_generation_prompt": True,
+            "tools": None,
+            "documents": None,
+        }
+
+    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+        """Format messages, and open the assistant's turn.
+
+        Args:
+            messages: (role, content), oldest first.
+
+        Raises:
+            InvalidRequestError: The template refuses the conversation, or fails on it.
+        """
+        chat = [{"role": role, "content": content} for role, content in messages]
+        parts: list[str] = []
+        size = 0
+        try:
+            for part in self._template.generate(messages=chat, **self._variables):
+                size += len(part)
+                if size > MAX_RENDERED_CHARS:
+                    raise InvalidRequestError(
+                        f"chat.messages make a prompt of more than {MAX_RENDERED_CHARS} characters",
+                        field="chat.messages",
+                    )
+                parts.append(part)
+        except _RENDER_ERRORS as err:
+            raise InvalidRequestError(
+                f"chat.messages: the model's chat template refused them: {err}",
+                field="chat.messages",
+            ) from err
+        return "".join(parts)
+
+
+def find_template(model_dir: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+    """Look up the source of a model's chat template.
+
+    Args:
+        model_dir: Searched for `chat_template.jinja`, which wins, as in transformers.
+        tokenizer_config: Parsed tokenizer_config.json; its `chat_template` is a string or a list
+            of named ones.
+
+    Returns:
+        None if there is none.
+
+    Raises:
+        ModelError: Unreadable, or named templates without a default.
+    """
+    path = model_dir / TEMPLATE_FILE
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as err:
+            raise ModelError(f"{path}: cannot be read: {err}") from err
+    entry = tokenizer_config.get("chat_template")
+    if entry is None or isinstance(entry, str):
+        return entry or None
+    try:
+        named = {str(item["name"]): str(item["template"]) for item in entry}
+    except (KeyError, TypeError) as err:
+        raise ModelError(
+            f"{model_dir}: chat_template in tokenizer_config.json is a "
+            f"{type(entry).__name__}, want a string or a list of name and template"
+        ) from err
+    if not named:
+        return None
+    if len(named) == 1:
+        return next(iter(named.values()))
+    if "default" not in named:
+        raise ModelError(f"{model_dir}: no chat template is named default, only {sorted(named)}")
+    return named["default"]
+
+
+def special_tokens_of(*configs: Mapping[str, Any]) -> dict[str, str]:
+    """Collect `bos_token` and its like; an earlier config wins.
+
+    Args:
+        configs: Parsed tokenizer_config.json or special_tokens_map.json: a token is a string, or
+            an object with `content`.
+    """
+    found: dict[str, str] = {}
+    for config in configs:
+        for name in _SPECIAL_TOKENS:
+            token = config.get(name)
+            if isinstance(token, dict):
+                token = token.get("content")
+            if isinstance(token, str):
+                found.setdefault(name, token)
+    return found
+
+
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, with a lid on the operators that make much out of little."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(
+        self, context: jinja2.runtime.Context, operator: str, left: object, right: object
+    ) -> Any:  # noqa: ANN401 a template's values have any type
+        if operator == "**":
+            raise jinja2.exceptions.SecurityError("a chat template may not use **")
+        if operator == "*":
+            for factor, other in ((left, right), (right, left)):
+                if isinstance(factor, (str, list, tuple)) and isinstance(other, int):
+                    _check_size(len(factor) * other)
+        return super().call_binop(context, operator, left, right)
+
+
+class _Generation(jinja2.ext.Extension):
+    """Accept `{% generation %}`: it marks the assistant's words for training, and prints them."""
+
+    tags = {"generation"}  # noqa: RUF012 Jinja's own class attribute
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_RENDERED_CHARS:
+        raise jinja2.exceptions.SecurityError(
+            f"a chat template may not make a value of {size} items"
+        )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _local_time() -> datetime:
+    return datetime.now(tz=UTC).astimezone()
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 the filter's signature in transformers
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 the filter's signature in transformers
+) -> str:
+    """Write JSON without HTML escapes, unlike Jinja's own filter."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
