@@ -1,0 +1,119 @@
+"""A closed loop of requests: as one finishes, the next starts. Knows clients, not modes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from minedraft.types import Speculation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from minedraft.api import SpeculationStats
+    from minedraft.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One greedy request of fixed length."""
+
+    prompt: str
+    max_tokens: int
+    use_chat: bool = False
+    """Send the prompt as a chat message instead of raw text."""
+    speculation: Speculation = field(default_factory=Speculation)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of one job, by the client's clock."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    num_prompt_tokens: int
+    ttft_s: float
+    """Send to the first tokens."""
+    e2e_s: float
+    """Send to the end."""
+    speculation: SpeculationStats
+
+    @property
+    def tpot_s(self) -> float:
+        """Time per output token after the first ones; 0 for a single token."""
+        rest = len(self.token_ids) - 1
+        return (self.e2e_s - self.ttft_s) / rest if rest > 0 else 0.0
+
+
+async def run_load(
+    client: Client,
+    jobs: Sequence[Job],
+    *,
+    num_resident: int,
+    on_tokens: Callable[[int], None] = lambda _num: None,
+    on_text: Callable[[int, str], None] = lambda _job, _text: None,
+) -> list[Record]:
+    """Run all jobs with `num_resident` live at any time, as long as there are as many left.
+
+    Args:
+        client: Where to send them.
+        jobs: Started in this order.
+        num_resident: Live requests; >= 1.
+        on_tokens: Called with the number of new output tokens, at every delta.
+        on_text: Called with the job's index and its new text, at every delta.
+
+    Returns:
+        One record a job, in the order of the jobs.
+
+    Raises:
+        MineDraftError: the first request that failed; the others are aborted.
+    """
+    records: dict[int, Record] = {}
+    queue = iter(enumerate(jobs))
+
+    async def worker(queue: Iterator[tuple[int, Job]]) -> None:
+        for index, job in queue:
+            records[index] = await _run_job(client, job, on_tokens, partial(on_text, index))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for i in range(min(num_resident, len(jobs))):
+                group.create_task(worker(queue), name=f"load-{i}")
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [records[index] for index in range(len(jobs))]
+
+
+async def _run_job(
+    client: Client, job: Job, on_tokens: Callable[[int], None], on_text: Callable[[str], None]
+) -> Record:
+    prompt = None if job.use_chat else job.prompt
+    messages = [{"role": "user", "content": job.prompt}] if job.use_chat else None
+    stream = client.stream(
+        prompt,
+        messages=messages,
+        temperature=0.0,
+        max_tokens=job.max_tokens,
+        ignore_eos=True,
+        speculation=job.speculation,
+    )
+    start = time.perf_counter()
+    first: float | None = None
+    async for delta in stream:
+        if first is None and delta.token_ids:
+            first = time.perf_counter()
+        on_tokens(len(delta.token_ids))
+        on_text(delta.text)
+    end = time.perf_counter()
+    completion = stream.completion
+    return Record(
+        token_ids=completion.token_ids,
+        text=completion.text,
+        num_prompt_tokens=completion.num_prompt_tokens,
+        ttft_s=(end if first is None else first) - start,
+        e2e_s=end - start,
+        speculation=completion.speculation,
+    )

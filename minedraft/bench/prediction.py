@@ -1,0 +1,37 @@
+"""What the cost model says PSD gains: algorithms.md, finding 0. Pure."""
+
+from __future__ import annotations
+
+
+def psd_over_sd(verify_ms: float, draft_ms: float) -> float:
+    """Predict PSD's throughput over SD's at equal batch: (V + t) / max(V, t).
+
+    Args:
+        verify_ms: V(m), measured under SD, where nothing runs beside it.
+        draft_ms: t(m), likewise.
+
+    Returns:
+        1..2; 0 if nothing was measured.
+    """
+    longest = max(verify_ms, draft_ms)
+    return (verify_ms + draft_ms) / longest if longest else 0.0
+
+
+def psd_over_sd_2m(
+    verify_ms: float, draft_ms: float, verify_2m_ms: float, draft_2m_ms: float
+) -> float:
+    """Predict PSD's throughput over SD's at equal concurrency: [V(2m) + t(2m)] / [2 max(V, t)].
+
+    Under 1 where V and t hardly grow with the batch: then two batches lose.
+
+    Args:
+        verify_ms: V(m) under SD.
+        draft_ms: t(m) under SD.
+        verify_2m_ms: V(2m) under SD.
+        draft_2m_ms: t(2m) under SD.
+
+    Returns:
+        The ratio; 0 if nothing was measured.
+    """
+    longest = max(verify_ms, draft_ms)
+    return (verify_2m_ms + draft_2m_ms) / (2 * longest) if longest else 0.0

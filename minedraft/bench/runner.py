@@ -1,0 +1,214 @@
+"""Runs the measurements one after the other on a running service. Prints nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from minedraft.bench import machine
+from minedraft.bench.load import Job, run_load
+from minedraft.bench.modes import Measurement, measurements
+from minedraft.bench.result import BenchResult, ModeResult
+from minedraft.bench.steady import measure
+from minedraft.errors import ConfigError, PreconditionError
+from minedraft.types import Speculation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minedraft.admin import Mode, Status
+    from minedraft.client import Client
+
+_IDLE_TIMEOUT_S = 30.0
+_POLL_S = 0.05
+_WARMUP_TOKENS = 16
+_MAX_SPANS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What to measure."""
+
+    prompts: tuple[str, ...]
+    modes: tuple[str, ...] = ("ar", "sd", "psd")
+    batch: int = 8
+    """M: slots of a batch; psd has two of them."""
+    num_draft_tokens: int = 4
+    """k."""
+    max_tokens: int = 64
+    """Output tokens of every request; EOS is ignored."""
+    synthetic_acceptance: float | None = None
+    """Let a `synthetic` drafter propose this share of tokens right; None: its own drafts."""
+    use_chat: bool | None = None
+    """Send prompts as chat messages; None: if the target has a template."""
+    reference: tuple[tuple[int, ...], ...] = ()
+    """Outputs of an earlier AR run over the same prompts; empty: made here if needed."""
+
+
+class Progress(Protocol):
+    """Who watches a bench."""
+
+    def begin(self, name: str, num_tokens: int) -> None:
+        """A phase with so many output tokens begins."""
+
+    def advance(self, num_tokens: int) -> None:
+        """So many came."""
+
+
+class Silence:
+    """Nobody watches."""
+
+    def begin(self, name: str, num_tokens: int) -> None:
+        """Do nothing."""
+
+    def advance(self, num_tokens: int) -> None:
+        """Do nothing."""
+
+
+async def run_bench(
+    client: Client, options: BenchOptions, *, progress: Progress | None = None
+) -> BenchResult:
+    """Measure. The service should have nothing else to do; its mode is restored at the end.
+
+    Raises:
+        ConfigError: options that make no sense, or synthetic acceptance without a `synthetic`
+            drafter.
+        MineDraftError: a request failed.
+    """
+    watcher = progress or Silence()
+    wanted = measurements(
+        options.modes, batch=options.batch, num_draft_tokens=options.num_draft_tokens
+    )
+    if not options.prompts:
+        raise ConfigError("prompts: none")
+    target = await client.model_info()
+    status = await client.status()
+    if options.synthetic_acceptance is not None:
+        _check_synthetic(options.synthetic_acceptance, status)
+    use_chat = target.has_chat_template if options.use_chat is None else options.use_chat
+    jobs = [Job(prompt, options.max_tokens, use_chat=use_chat) for prompt in options.prompts]
+    about = {
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": await asyncio.to_thread(machine.describe),
+        "models": _models(status),
+        "options": _describe(options, use_chat=use_chat),
+    }
+    results: dict[str, ModeResult] = {}
+    reference = options.reference
+    try:
+        for each in wanted:
+            if each.mode.num_draft_tokens and options.synthetic_acceptance is not None:
+                if not reference:
+                    reference = await _reference(client, jobs, options, watcher)
+                jobs = _with_reference(jobs, reference, options.synthetic_acceptance)
+            results[each.name] = await _measure(client, each, jobs, watcher)
+            reference = reference or results[each.name].outputs
+    finally:
+        await _switch(client, status.mode)
+    return BenchResult(results, options.synthetic_acceptance, reference, about)
+
+
+async def _measure(
+    client: Client, each: Measurement, jobs: Sequence[Job], watcher: Progress
+) -> ModeResult:
+    await _switch(client, each.mode)
+    short = [replace(job, max_tokens=min(job.max_tokens, _WARMUP_TOKENS)) for job in jobs]
+    warmup = short[: each.num_resident]
+    watcher.begin(f"{each.name} warm-up", sum(job.max_tokens for job in warmup))
+    await run_load(client, warmup, num_resident=each.num_resident, on_tokens=watcher.advance)
+    newest = await client.timeline(max_spans=2)
+    since = max((span.start_ns for span in newest), default=0)
+    watcher.begin(each.name, sum(job.max_tokens for job in jobs))
+    start = time.perf_counter()
+    records = await run_load(
+        client, jobs, num_resident=each.num_resident, on_tokens=watcher.advance
+    )
+    wall_s = time.perf_counter() - start
+    spans = await client.timeline(max_spans=_MAX_SPANS, since_unix_ns=since)
+    steady = measure(spans, batch=each.mode.max_batch_size)
+    return ModeResult(each, tuple(records), steady, spans, wall_s)
+
+
+async def _reference(
+    client: Client, jobs: Sequence[Job], options: BenchOptions, watcher: Progress
+) -> tuple[tuple[int, ...], ...]:
+    """Let the target write the continuation that the synthetic drafter will draw from."""
+    (_, wide) = measurements(("ar",), batch=options.batch, num_draft_tokens=1)
+    await _switch(client, wide.mode)
+    watcher.begin("reference", sum(job.max_tokens for job in jobs))
+    records = await run_load(
+        client, jobs, num_resident=wide.num_resident, on_tokens=watcher.advance
+    )
+    return tuple(record.token_ids for record in records)
+
+
+def _with_reference(
+    jobs: Sequence[Job], reference: Sequence[tuple[int, ...]], acceptance: float
+) -> list[Job]:
+    if len(reference) != len(jobs):
+        raise ConfigError(f"reference: {len(reference)} outputs for {len(jobs)} prompts")
+    return [
+        replace(
+            job,
+            speculation=Speculation(reference_token_ids=token_ids, synthetic_acceptance=acceptance),
+        )
+        for job, token_ids in zip(jobs, reference, strict=True)
+    ]
+
+
+async def _switch(client: Client, mode: Mode) -> None:
+    """Set the mode once the service is idle: it may still be cleaning up the last request."""
+    deadline = time.monotonic() + _IDLE_TIMEOUT_S
+    while True:
+        try:
+            await client.set_mode(
+                num_batches=mode.num_batches,
+                max_batch_size=mode.max_batch_size,
+                num_draft_tokens=mode.num_draft_tokens,
+            )
+        except PreconditionError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_POLL_S)
+        else:
+            return
+
+
+def _check_synthetic(acceptance: float, status: Status) -> None:
+    if not 0 <= acceptance <= 1:
+        raise ConfigError(f"synthetic_acceptance={acceptance}: want 0..1")
+    kinds = [worker.model.drafter_kind for worker in status.workers if worker.role == "drafter"]
+    if "synthetic" not in kinds:
+        found = kinds[0] if kinds else "none"
+        raise ConfigError(
+            f"synthetic_acceptance={acceptance}: needs a drafter of kind synthetic, this one is "
+            f"{found!r}; start it with --kind synthetic"
+        )
+
+
+def _models(status: Status) -> dict[str, Any]:
+    return {
+        worker.role: {
+            "name": worker.model.name,
+            "dtype": worker.model.dtype,
+            "vocab_size": worker.model.vocab_size,
+            "kind": worker.model.drafter_kind,
+            "link": worker.link_description,
+        }
+        for worker in status.workers
+    }
+
+
+def _describe(options: BenchOptions, *, use_chat: bool) -> dict[str, Any]:
+    return {
+        "num_prompts": len(options.prompts),
+        "modes": list(options.modes),
+        "batch": options.batch,
+        "k": options.num_draft_tokens,
+        "max_tokens": options.max_tokens,
+        "chat": use_chat,
+        "temperature": 0.0,
+    }

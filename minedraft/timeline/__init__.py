@@ -1,0 +1,1 @@
+"""Pictures and traces of what the two devices did, made from spans."""

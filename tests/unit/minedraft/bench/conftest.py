@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from minedraft.client import Client
+from tests.fake_coordinator import FakeCoordinator, serve
+
+
+@pytest.fixture
+async def fake():
+    async with serve(FakeCoordinator()) as served:
+        yield served
+
+
+@pytest.fixture
+async def client(fake: FakeCoordinator):
+    async with await Client.connect(fake.address) as connected:
+        yield connected
