@@ -1,7 +1,7 @@
 """Make a complete draft model from layers that share the target's embedding, head and tokenizer.
 
-It refuses layers that do not fit the target: another hidden size, another vocabulary, a tensor too many or
-too few. The embedding is copied, because everything that loads models wants a complete directory.
+It refuses layers that do not fit the target: another hidden size, another vocabulary, a tensor too
+many or too few. The embedding is copied, because whatever loads a model wants a complete directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where models live on this machine, and how a directory comes to be there all at once or not at all.
+"""Where models live on this machine, and how a directory gets there all at once or not at all.
 
 It refuses to know what is in a model. Layout: ``<cache>/models/<name>/`` are complete directories,
 ``<cache>/downloads/`` holds files on their way, ``<cache>/locks/`` one lock a name.
@@ -50,7 +50,8 @@ def locked(cache: Path, name: str, *, timeout_s: float = _LOCK_TIMEOUT_S) -> Ite
         lock = FileLock(path, timeout=timeout_s)
         lock.acquire()
     except Timeout:
-        raise ConfigError(f"lock {path} has been held for {timeout_s:.0f} s by another process") from None
+        message = f"lock {path} has been held for {timeout_s:.0f} s by another process"
+        raise ConfigError(message) from None
     except OSError as error:
         raise ConfigError(f"cache directory {cache} cannot be used: {error}") from error
     try:
@@ -90,7 +91,7 @@ def build_directory(
     try:
         build(temporary)
         (temporary / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=1) + "\n")
-        # mkdtemp and safetensors write for the owner only, which would hide a shared cache from others.
+        # mkdtemp and safetensors write for the owner only: others could not use a shared cache.
         temporary.chmod(0o755)
         for file in temporary.iterdir():
             file.chmod(0o644)

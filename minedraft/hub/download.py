@@ -40,7 +40,7 @@ def fetch_file(
 ) -> Path:
     """Return the path of the verified file, fetching what is missing.
 
-    Parts joined by an earlier call that was interrupted are kept. The caller holds the model's lock.
+    Parts joined by an earlier, interrupted call are kept. The caller holds the model's lock.
 
     Args:
         model: What to fetch.

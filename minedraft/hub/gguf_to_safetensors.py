@@ -3,9 +3,9 @@
 It refuses what it was not checked on: other architectures than those of `_ARCHITECTURES`, other
 pre-tokenizers than those of `gguf_tokenizer`, and a file with a tensor too many or too few.
 
-Weights are stored as bf16 whatever the run uses. Widening bf16 to fp32 is exact, so fp32 and bf16 runs have
-the very same weights and differ by arithmetic alone; and rounding to bf16 (2^-9 relative) is far under the
-error of four-bit blocks.
+Weights are stored as bf16 whatever the run uses. Widening bf16 to fp32 is exact, so fp32 and bf16
+runs have the very same weights and differ by arithmetic alone; and rounding to bf16 (2^-9 relative)
+is far under the error of four-bit blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ARCHITECTURES: Final = ("llama", "qwen2")
 _ROTARY_PAIRS_INTERLEAVED: Final = ("llama",)
-"""llama.cpp stores these models' q and k rows in its own rotary order (see `_restore_rotary_order`)."""
+"""llama.cpp stores q and k of these in its own rotary order (see `_restore_rotary_order`)."""
 
 _DTYPE: Final = torch.bfloat16
 
@@ -82,7 +82,9 @@ def convert(
         eos_token_id=list(eos_token_ids) if len(eos_token_ids) > 1 else eos_token_ids[0],
         pad_token_id=config.pad_token_id,
     ).save_pretrained(directory)
+    progress(f"tokenizer {gguf_path.name}", 0, 1, "items")
     save_tokenizer(reader, gguf_path, directory)
+    progress(f"tokenizer {gguf_path.name}", 1, 1, "items")
 
 
 def save_model(
@@ -90,8 +92,7 @@ def save_model(
 ) -> None:
     """Write config.json and model.safetensors.
 
-    ``save_pretrained`` would do, but it wants the weights in the model, draws a bar of its own, and refuses
-    anything that was once read from GGUF.
+    ``save_pretrained`` would do, but it wants the weights in the model and draws its own bar.
 
     Args:
         model: May be on the meta device; gives class and configuration.
@@ -110,7 +111,7 @@ def _read_config(gguf_path: Path) -> PreTrainedConfig:
     config = AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
     # GGUF keeps fp32: 9.99999997e-07 is what 1e-06 looks like after that.
     config.rms_norm_eps = float(str(np.float32(config.rms_norm_eps)))
-    config._name_or_path = ""  # noqa: SLF001 (GGUF's free-text name, which transformers takes for a path)
+    vars(config).pop("_model_name_or_path", None)  # GGUF's free-text name, no path at all
     return config
 
 
@@ -138,15 +139,16 @@ def _read_weights(
             raise ModelError(f"model {gguf_path} has no tensor for {name}")
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
         if values.shape != shape:
-            raise ModelError(f"model {gguf_path}: {name} has shape {values.shape}, expected {shape}")
-        if config.model_type in _ROTARY_PAIRS_INTERLEAVED and stem.endswith(("q_proj", "k_proj")):
-            heads = (
-                config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
-            )
-            values = _restore_rotary_order(values, heads)
+            found = values.shape
+            raise ModelError(f"model {gguf_path}: {name} has shape {found}, expected {shape}")
+        if config.model_type in _ROTARY_PAIRS_INTERLEAVED and stem.endswith("q_proj"):
+            values = _restore_rotary_order(values, config.num_attention_heads)
+        if config.model_type in _ROTARY_PAIRS_INTERLEAVED and stem.endswith("k_proj"):
+            values = _restore_rotary_order(values, config.num_key_value_heads)
         weights[name] = torch.tensor(values).to(_DTYPE)
     if tensors:
-        raise ModelError(f"model {gguf_path}: tensors {sorted(tensors)[:5]} have no place in the model")
+        odd = sorted(tensors)[:5]
+        raise ModelError(f"model {gguf_path}: tensors {odd} have no place in the model")
     progress(stage, len(shapes), len(shapes), "items")
     return weights
 
@@ -154,8 +156,8 @@ def _read_weights(
 def _restore_rotary_order(values: np.ndarray, num_heads: int) -> np.ndarray:
     """Undo the row order llama.cpp gives q and k.
 
-    llama.cpp rotates neighbouring rows (2i, 2i+1) of a head, transformers rows (i, i + d/2). Without this
-    the model loads and speaks nonsense.
+    llama.cpp rotates neighbouring rows (2i, 2i+1) of a head, transformers rows (i, i + d/2).
+    Without this the model loads and speaks nonsense.
 
     Args:
         values: [num_heads * d, hidden] (or [num_heads * d] for a bias).

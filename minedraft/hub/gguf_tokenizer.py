@@ -1,7 +1,7 @@
 """Write the tokenizer of a GGUF file as tokenizer.json and tokenizer_config.json.
 
-It refuses a pre-tokenizer it does not know: a wrong one splits text at other places than in training, and
-nothing would show it but worse answers.
+It refuses a pre-tokenizer it does not know: a wrong one splits text at other places than in
+training, and nothing would show it but worse answers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def save_tokenizer(reader: gguf.GGUFReader, gguf_path: Path, directory: Path) ->
         "max_position_embeddings"
     ]
     tokenizer.clean_up_tokenization_spaces = False
-    # One file fewer to keep in step: the template inside tokenizer_config.json, as the models' authors do.
+    # The template goes into tokenizer_config.json, as the models' authors do it: one file fewer.
     tokenizer.save_pretrained(directory, save_jinja_files=False)
     _drop_unused(reader, directory / "tokenizer.json")
 
@@ -74,8 +74,8 @@ def _drop_unused(reader: gguf.GGUFReader, path: Path) -> None:
 def _complete_smollm(tokenizer: Tokenizer) -> None:
     """Every digit a token of its own, split off before anything else.
 
-    transformers 5.24 has no entry for ``smollm`` and falls back to GPT-2's splitting, which differs for white
-    space before a digit.
+    transformers 5.24 has no entry for ``smollm`` and falls back to GPT-2's splitting, which differs
+    for white space before a digit.
     """
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -64,8 +64,8 @@ def fetch_from_hub(
 def _reporting_bar(report: Callable[[int], None]) -> type[tqdm[Any]]:
     """A tqdm class that draws nothing and reports the count; the hub takes progress only as one."""
 
-    class ReportingBar(tqdm):  # type: ignore[type-arg]
-        def __init__(self, *args: object, **kwargs: Any) -> None:  # noqa: ANN401
+    class ReportingBar(tqdm):  # type: ignore[type-arg]  # not subscriptable at run time
+        def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (tqdm's own)
             self._count = int(kwargs.get("initial") or 0)
             kwargs.pop("name", None)
             super().__init__(*args, **{**kwargs, "disable": True})

@@ -1,7 +1,7 @@
 """Make a pair of demo models ready on this machine: fetched, verified, converted, complete.
 
-It refuses to hand out anything half-made: each directory appears under its name only when it is whole, and one
-process at a time makes it.
+It refuses to hand out anything half-made: each directory appears under its name only when it is
+whole, and one process at a time makes it.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ def _ensure_shared(draft: SharedLayers, layers_dir: Path, target_dir: Path, cach
     weights = layers_dir / "model.safetensors"
     if not weights.exists():
         raise ConfigError(
-            f"drafter weights {weights} are not there: they come with the source checkout, not with the wheel. "
-            "Run from a checkout (git clone, then make setup), or make a drafter with `minedraft distill`"
+            f"drafter weights {weights} are not there: they come with the checkout, not with the "
+            "wheel. Run from a checkout (git clone, then make setup), or make a drafter with "
+            "`minedraft distill`"
         )
     with weights.open("rb") as file:
         layers = hashlib.file_digest(file, "sha256").hexdigest()

