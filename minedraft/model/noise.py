@@ -1,0 +1,156 @@
+"""Counter-based noise keyed by (seed, position, stream, token). Holds no state.
+
+The noise of a token is a pure function of its key, so drafter and verifier, any batch, any subset
+of the vocabulary and any retry see the same value. It is the SplitMix64 sequence (Steele, Lea,
+Flood 2014): the row key is its seed, the token id its index. Only integer operations and IEEE
+add, multiply and divide are used, one a kernel, so that the bits agree on every device; even the
+logarithm is ours, because library logarithms differ in the last place between devices and, on
+some, between the vector body and the tail of a tensor.
+
+Resolution: 52 bits. With h the top 52 bits of the hash, w = (h + 1/2) / 2**52 lies strictly inside
+(0, 1) and both w and 1 - w are exact in float64. The Gumbel value is -log(-log(1 - w)): large
+values come from *small* w, in -log(1 - w) = w + w**2/2 + ..., on a grid of 2**-52. So the largest
+value is 53 log 2 = 36.7, and a token of probability p is drawn with a relative error of about
+2**-52 / p: a part in a thousand at p = 2e-13. (With 24 bits it would be 20 % at p = 2.5e-8, which
+a tail of 40,000 unlikely tokens would show.) The smallest value is -3.6; no token needs less.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+RESOLUTION_BITS: Final = 52
+MAX_GUMBEL: Final = 36.8
+"""No Gumbel value exceeds this."""
+
+_MASK: Final = (1 << 64) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_MIX_1: Final = 0xBF58476D1CE4E5B9
+_MIX_2: Final = 0x94D049BB133111EB
+_LN_2: Final = 0.6931471805599453
+_SQRT_HALF: Final = 0.7071067811865476
+_LOG_TERMS: Final = 10  # of the atanh series; |s| <= 0.172, so the next one is below 3e-17
+
+
+class Stream(IntEnum):
+    """Independent uses of one position."""
+
+    TARGET = 0
+    """The coupled draw; shared by drafter and verifier."""
+    ACCEPT = 1
+    """The uniform of rejection sampling's test."""
+    RESIDUAL = 2
+    """The draw from what rejection left over."""
+    SYNTHETIC = 3
+    """The coin of a drafter that imitates a given acceptance."""
+
+
+def row_key(seed: int, position: int, stream: Stream = Stream.TARGET) -> int:
+    """Key of all noise of one row at one absolute position.
+
+    Args:
+        seed: 0..2**64-1.
+        position: Position of the token to draw, prompt included; >= 0.
+        stream: Which use.
+
+    Returns:
+        A signed 64-bit integer, as torch wants it.
+    """
+    key = _mix((seed + _GOLDEN) & _MASK)
+    key = _mix(key ^ (position & _MASK))
+    return _signed(_mix((key + _GOLDEN * (1 + stream)) & _MASK))
+
+
+def row_keys(keys: Sequence[int], device: torch.device) -> Tensor:
+    """[R] int64 from keys of `row_key`."""
+    return torch.tensor(keys, dtype=torch.int64, device=device)
+
+
+def bits(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """Hash tokens under keys.
+
+    Args:
+        keys: int64, of `row_key`; broadcasts against token_ids.
+        token_ids: int64, >= 0.
+
+    Returns:
+        int64 in [0, 2**52), in the broadcast shape.
+    """
+    return _finish(keys + (token_ids + 1) * _signed(_GOLDEN))
+
+
+def bits_of_vocabulary(keys: Tensor, vocab_size: int) -> Tensor:
+    """`bits` of every token: keys [R] -> [R, V] int64."""
+    return _finish(keys[:, None] + _steps(vocab_size, keys.device))
+
+
+def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """Uniform noise, float64 strictly inside (0, 1); arguments of `bits`."""
+    return (bits(keys, token_ids).double() + 0.5) * 2.0**-RESOLUTION_BITS
+
+
+def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """Standard Gumbel noise, float64; arguments of `bits`. The same bits on every device."""
+    exponential = _log(1.0 - uniform(keys, token_ids)).neg_()
+    return _log(exponential).neg_()
+
+
+def uniform_at(seed: int, position: int, stream: Stream) -> float:
+    """The uniform of token 0 of a stream, in pure Python; strictly inside (0, 1)."""
+    hashed = _mix((row_key(seed, position, stream) + _GOLDEN) & _MASK) >> (64 - RESOLUTION_BITS)
+    return (hashed + 0.5) * 2.0**-RESOLUTION_BITS
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
+    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
+    return value ^ (value >> 31)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _finish(state: Tensor) -> Tensor:
+    """SplitMix64's finaliser and a cut to 52 bits, in place; torch's products wrap."""
+    shifted = torch.empty_like(state)
+    _xor_shift(state, 30, shifted).mul_(_signed(_MIX_1))
+    _xor_shift(state, 27, shifted).mul_(_signed(_MIX_2))
+    _xor_shift(state, 31, shifted)
+    shift = 64 - RESOLUTION_BITS
+    return state.bitwise_right_shift_(shift).bitwise_and_((1 << RESOLUTION_BITS) - 1)
+
+
+def _xor_shift(state: Tensor, shift: int, scratch: Tensor) -> Tensor:
+    torch.bitwise_right_shift(state, shift, out=scratch)
+    scratch.bitwise_and_((1 << (64 - shift)) - 1)  # the shift copied the sign
+    return state.bitwise_xor_(scratch)
+
+
+@lru_cache(maxsize=8)
+def _steps(vocab_size: int, device: torch.device) -> Tensor:
+    """(v + 1) * golden for every token: [V] int64. A process has few vocabularies."""
+    return (torch.arange(vocab_size, device=device) + 1) * _signed(_GOLDEN)
+
+
+def _log(x: Tensor) -> Tensor:
+    """Natural logarithm of positive normal float64, from IEEE operations; error below 1e-15."""
+    mantissa, exponent = torch.frexp(x)  # x = mantissa * 2**exponent, mantissa in [1/2, 1)
+    is_low = mantissa < _SQRT_HALF
+    mantissa = torch.where(is_low, mantissa + mantissa, mantissa)
+    power = exponent.double().sub_(is_low.double())
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    square = s * s
+    series = torch.full_like(s, 1.0 / (2 * _LOG_TERMS - 1))
+    for n in range(_LOG_TERMS - 2, -1, -1):  # log mantissa = 2 (s + s**3/3 + s**5/5 + ...)
+        series.mul_(square).add_(1.0 / (2 * n + 1))
+    return power.mul_(_LN_2).add_(series.mul_(s).mul_(2.0))

@@ -1,0 +1,248 @@
+"""The one way to draw a token, for drafter and verifier alike. Decides no acceptance.
+
+A draw is argmax(log p + Gumbel noise) over what truncation keeps of the processed distribution p:
+an exact sample of p that depends on logits, history, parameters, seed and absolute position, and
+on nothing else in the batch (Daliri, Musco, Suresh 2024 call sharing the noise "coupling without
+communication"). log p needs no normaliser: scores relative to the row's best do.
+
+Greedy rows take the likeliest token, equal logits by lowest id. A row of logits with NaN or +inf is
+a broken model's: NaN counts as -inf and +inf as the largest number, so that a token still comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from minedraft.errors import StateError
+from minedraft.model import noise, processors, truncation
+from minedraft.model.race import argmax, front_runners, pick, race
+from minedraft.model.sampling_row import Position, SamplingRow
+from minedraft.model.truncation import CHUNK, Entries, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+__all__ = ["Position", "SamplingRow", "distributions", "draw", "draw_with_q"]
+
+_CPU_BLOCK: Final = 1 << 20  # scores at once; fewer cost calls, more cost cache misses
+_CPU_HASH_BLOCK: Final = 1 << 19  # a hash holds twice eight bytes for each
+_GPU_BLOCK: Final = 1 << 25
+
+
+def draw(logits: Tensor, positions: Sequence[Position]) -> list[int]:
+    """Draw one token at every position.
+
+    Args:
+        logits: [R, V] of any float type; not modified.
+        positions: R of them; parameters may differ from row to row.
+
+    Returns:
+        R token ids.
+
+    Raises:
+        StateError: The number of rows and of positions differ.
+    """
+    _check(logits, positions)
+    tokens = [0] * len(positions)
+    plain = [i for i, p in enumerate(positions) if _is_plain(p)]
+    greedy = [i for i, p in enumerate(positions) if p.row.params.is_greedy and not _is_plain(p)]
+    sampled = [i for i, p in enumerate(positions) if not p.row.params.is_greedy]
+    if plain:
+        _scatter(tokens, plain, argmax(_select(logits, plain)))
+    for block in _blocks(greedy, logits):
+        scores = _select(logits, block).float()
+        scores = scores.clone() if scores.dtype == logits.dtype else scores
+        processors.apply(scores, [positions[i] for i in block])
+        _scatter(tokens, block, argmax(scores))
+    if sampled:
+        chosen = [positions[i] for i in sampled]
+        entries = _contenders(logits, sampled, positions)
+        _scatter(tokens, sampled, pick(entries, _keys(chosen, logits.device)))
+    return tokens
+
+
+def draw_with_q(
+    logits: Tensor, positions: Sequence[Position], width: int
+) -> tuple[list[int], list[tuple[tuple[int, ...], tuple[float, ...]]]]:
+    """Draw from a distribution small enough to send along, for acceptance by rejection.
+
+    Args:
+        logits: [R, V] of any float type; not modified.
+        positions: R of them.
+        width: Most tokens in a distribution; > 0.
+
+    Returns:
+        R token ids, and for each the (ids, probabilities) it was drawn from: the processed
+        distribution cut to its `width` likeliest and renormalised in float32; probabilities are
+        positive. A greedy row's is its token with probability 1.
+    """
+    _check(logits, positions)
+    tokens = [0] * len(positions)
+    q: list[tuple[tuple[int, ...], tuple[float, ...]]] = [((), ())] * len(positions)
+    greedy = [i for i, p in enumerate(positions) if p.row.params.is_greedy]
+    if greedy:
+        drawn = draw(_select(logits, greedy), [positions[i] for i in greedy])
+        for i, token in zip(greedy, drawn, strict=True):
+            tokens[i], q[i] = token, ((token,), (1.0,))
+    sampled = [i for i, p in enumerate(positions) if not p.row.params.is_greedy]
+    if not sampled:
+        return tokens, q
+    chosen = [positions[i] for i in sampled]
+    entries = _truncated(logits, sampled, positions, width)
+    for i, position, ids, scores in zip(
+        sampled, chosen, *_split(entries, len(sampled)), strict=True
+    ):
+        weights = scores.exp()
+        probabilities = weights / weights.sum()
+        positive = probabilities > 0
+        support, probabilities = ids[positive], probabilities[positive]
+        key = noise.row_key(position.row.params.seed, position.index)
+        tokens[i] = race(probabilities, support, key)
+        q[i] = (tuple(support.tolist()), tuple(probabilities.tolist()))
+    return tokens, q
+
+
+def distributions(logits: Tensor, positions: Sequence[Position]) -> list[tuple[Tensor, Tensor]]:
+    """The processed distribution at every position; greedy rows must not be among them.
+
+    Args:
+        logits: [R, V] of any float type; not modified.
+        positions: R of them.
+
+    Returns:
+        R pairs of [n] int64 distinct ids and [n] float64 probabilities, all tokens that can be
+        drawn and perhaps some of probability 0.
+    """
+    _check(logits, positions)
+    result: list[tuple[Tensor, Tensor]] = [(logits.new_empty(0), logits.new_empty(0))] * len(
+        positions
+    )
+    cut = [i for i, p in enumerate(positions) if truncation.is_truncated(p.row.params)]
+    if cut:
+        entries = _truncated(logits, cut, positions, 0)
+        for i, ids, scores in zip(cut, *_split(entries, len(cut)), strict=True):
+            weights = scores.double().exp()
+            result[i] = (ids, weights / weights.sum())
+    whole = [i for i, p in enumerate(positions) if not truncation.is_truncated(p.row.params)]
+    every_id = torch.arange(logits.shape[1], device=logits.device)
+    for block in _blocks(whole, logits):
+        for i, scores in zip(block, _scores(logits, block, positions), strict=True):
+            weights = scores[: logits.shape[1]].double().exp()
+            result[i] = (every_id, weights / weights.sum())
+    return result
+
+
+def _contenders(logits: Tensor, indices: Sequence[int], positions: Sequence[Position]) -> Entries:
+    """Entries among which every row's draw is; rows are numbered by place in `indices`."""
+    cut = [n for n, i in enumerate(indices) if truncation.is_truncated(positions[i].row.params)]
+    whole = [
+        n for n, i in enumerate(indices) if not truncation.is_truncated(positions[i].row.params)
+    ]
+    parts: list[Entries] = []
+    if cut:
+        entries = _truncated(logits, [indices[n] for n in cut], positions, 0)
+        parts.append(_renumbered(entries, cut))
+    for places in _blocks(whole, logits, _CPU_HASH_BLOCK):
+        block = [indices[n] for n in places]
+        keys = _keys([positions[i] for i in block], logits.device)
+        parts.append(_renumbered(front_runners(_scores(logits, block, positions), keys), places))
+    return truncation.concatenate(parts)
+
+
+def _truncated(
+    logits: Tensor, indices: Sequence[int], positions: Sequence[Position], width: int
+) -> Entries:
+    """What truncation keeps, rows numbered by place in `indices`, best first."""
+    params = [positions[i].row.params for i in indices]
+    limits = Limits.of(params, logits.device, width)
+    parts: list[Entries] = []
+    totals: list[Tensor] = []
+    done = 0
+    for block in _blocks(indices, logits):
+        scores = _scores(logits, block, positions)
+        found, total = truncation.candidates(scores, limits[done : done + len(block)])
+        parts.append(found.moved(done))
+        totals.append(total)
+        done += len(block)
+    return truncation.truncate(truncation.concatenate(parts), torch.cat(totals), limits)
+
+
+def _scores(logits: Tensor, indices: Sequence[int], positions: Sequence[Position]) -> Tensor:
+    """Processed logits over temperature, relative to the row's best.
+
+    Returns:
+        [len(indices), V'] float32, V' the next multiple of CHUNK above V; padding is -inf.
+    """
+    vocab_size = logits.shape[1]
+    padded = -(-vocab_size // CHUNK) * CHUNK
+    scores = torch.empty(len(indices), padded, dtype=torch.float32, device=logits.device)
+    scores[:, vocab_size:] = -torch.inf
+    scores[:, :vocab_size].copy_(_select(logits, indices))
+    chosen = [positions[i] for i in indices]
+    processors.apply(scores[:, :vocab_size], chosen)
+    temperatures = [p.row.params.temperature for p in chosen]
+    if any(temperature != 1.0 for temperature in temperatures):
+        scores.div_(scores.new_tensor(temperatures)[:, None])
+    best = scores.amax(-1, keepdim=True)
+    if not bool(torch.isfinite(best).all()):
+        _mend(scores[:, :vocab_size])
+        best = scores.amax(-1, keepdim=True)
+    return scores.sub_(best)
+
+
+def _mend(scores: Tensor) -> None:
+    """Make a broken model's rows drawable, in place; sound rows keep their values."""
+    scores.nan_to_num_(nan=-torch.inf, posinf=torch.finfo(scores.dtype).max, neginf=-torch.inf)
+    hopeless = (scores == -torch.inf).all(-1, keepdim=True)
+    scores.masked_fill_(hopeless, 0.0)
+
+
+def _split(entries: Entries, num_rows: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Token ids and scores by row; the entries are sorted by row."""
+    counts = torch.bincount(entries.rows, minlength=num_rows).tolist()
+    return torch.split(entries.token_ids, counts), torch.split(entries.scores, counts)
+
+
+def _renumbered(entries: Entries, numbers: Sequence[int]) -> Entries:
+    rows = torch.tensor(numbers, device=entries.rows.device)[entries.rows]
+    return Entries(rows, entries.token_ids, entries.scores, entries.masses)
+
+
+def _blocks(
+    indices: Sequence[int], logits: Tensor, cpu_block: int = _CPU_BLOCK
+) -> Iterator[Sequence[int]]:
+    size = cpu_block if logits.device.type == "cpu" else _GPU_BLOCK
+    rows = max(1, size // logits.shape[1])
+    for start in range(0, len(indices), rows):
+        yield indices[start : start + rows]
+
+
+def _select(logits: Tensor, indices: Sequence[int]) -> Tensor:
+    """Rows of logits; a view where they follow one another."""
+    first, count = indices[0], len(indices)
+    if indices[-1] - first == count - 1:  # indices ascend
+        return logits[first : first + count]
+    return logits[torch.tensor(indices, device=logits.device)]
+
+
+def _keys(positions: Sequence[Position], device: torch.device) -> Tensor:
+    keys = [noise.row_key(p.row.params.seed, p.index) for p in positions]
+    return noise.row_keys(keys, device)
+
+
+def _is_plain(position: Position) -> bool:
+    return position.row.params.is_greedy and not position.row.has_processors
+
+
+def _scatter(tokens: list[int], indices: Sequence[int], values: Tensor) -> None:
+    for i, value in zip(indices, values.tolist(), strict=True):
+        tokens[i] = value
+
+
+def _check(logits: Tensor, positions: Sequence[Position]) -> None:
+    if logits.ndim != 2 or logits.shape[0] != len(positions):  # noqa: PLR2004 [R, V]
+        raise StateError(f"logits of shape {tuple(logits.shape)} for {len(positions)} positions")

@@ -1,0 +1,43 @@
+"""What acceptance takes and gives for one row of a verify step. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minedraft.model.sampling_row import SamplingRow
+    from minedraft.types import TokenLogprobs
+
+
+@dataclass(slots=True)
+class AcceptItem:
+    """One row of a verify step."""
+
+    row: SamplingRow
+    draft_token_ids: Sequence[int]
+    q: Sequence[tuple[Sequence[int], Sequence[float]]] | None = None
+    """For each draft the (ids, probabilities) it was drawn from; REJECTION only, untrusted."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one row emits."""
+
+    token_ids: list[int]
+    """Accepted drafts, then one recovered or bonus token."""
+    num_accepted: int
+    logprobs: list[TokenLogprobs] | None = None
+    """One a token if the row asked for them."""
+    num_bad_q: int = 0
+    """Drafts judged by the coupled rule because their q was missing or unusable."""
+
+
+def num_usable(draft_token_ids: Sequence[int], vocab_size: int) -> int:
+    """Number of leading drafts inside the vocabulary: no later one can be accepted."""
+    for i, token in enumerate(draft_token_ids):
+        if not 0 <= token < vocab_size:
+            return i
+    return len(draft_token_ids)
