@@ -7,11 +7,12 @@ step in flight may free blocks when it ends; then it sits this step out.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minedraft.errors import ProtocolError
+from minedraft.errors import StateError
 from minedraft.services.coordinator.batch_manager import BatchManager
 from minedraft.services.coordinator.blocks import BlockAllocator
 from minedraft.services.coordinator.request import Event, Phase
@@ -141,7 +142,7 @@ class Residency:
         self._verifier_closes.clear()
         self.blocks = BlockAllocator(0, 1)
         running = [r for r in self.live.values() if r.phase is not Phase.WAITING]
-        for request in sorted(running, key=lambda r: r.arrival, reverse=True):
+        for request in running:
             self.batches.remove(request.request_id)
             self._requeue(request)
 
@@ -164,7 +165,7 @@ class Residency:
         owned = [block for request in self.live.values() for block in request.block_ids]
         owned += [block for step in self.in_flight.values() for block in step.orphans]
         if len(owned) != len(set(owned)) or len(owned) != self.blocks.num_used:
-            raise ProtocolError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
+            raise StateError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
 
     def _idle_requests(self) -> Iterator[Request]:
         """Admitted requests that are neither in flight nor in the plan being made."""
@@ -193,7 +194,7 @@ class Residency:
         request.reset_worker_state()
 
     def _requeue(self, request: Request) -> None:
-        """Back to the queue's front; callers requeue the newest first."""
+        """Back into the queue, at its place by arrival: others may have been preempted before."""
         request.reset_worker_state()
         request.advance(Event.PREEMPT)
-        self.waiting.appendleft(request)
+        insort(self.waiting, request, key=lambda other: other.arrival)
