@@ -1,0 +1,86 @@
+"""The two ends of a token link as the engines see them. Protocols only: no transport, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from minedraft.link.packet import DraftPacket
+
+OnLost: TypeAlias = Callable[[int, str], None]
+"""Called with (epoch, reason) when the link breaks, from any thread: at most once per endpoint,
+and never after the owner's own `close`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounters:
+    """What a receiver has seen; every number only grows."""
+
+    received: int = 0
+    """Well-formed draft packets."""
+    wrong_epoch: int = 0
+    """Dropped: of another link."""
+    late: int = 0
+    """Dropped: older than the newest step taken, or after its take gave up."""
+    duplicate: int = 0
+    """Dropped: a second packet for a step."""
+    overflow: int = 0
+    """Dropped: more packets than the mailbox holds."""
+    malformed: int = 0
+    """Dropped: not a packet."""
+    bad_rows: int = 0
+    """Rows that lost their drafts because they were malformed."""
+
+
+class DraftSender(Protocol):
+    """The drafter's end."""
+
+    @property
+    def description(self) -> str:
+        """What carries it, for people."""
+
+    @property
+    def dropped_packets(self) -> int:
+        """Packets that were not sent: the queue was full, or the link was gone."""
+
+    def send(self, packet: DraftPacket) -> None:
+        """Queue a packet; never blocks. From any thread. After the link is lost it is dropped.
+
+        Raises:
+            StateError: the packet does not fit the link's layout.
+        """
+
+    def close(self) -> None:
+        """End the link in bounded time; again is fine. From any thread."""
+
+
+class DraftReceiver(Protocol):
+    """The verifier's end."""
+
+    @property
+    def description(self) -> str:
+        """What carries it, for people."""
+
+    @property
+    def stale_packets(self) -> int:
+        """Well-formed packets that were dropped: wrong epoch, late, duplicate or too many."""
+
+    @property
+    def counters(self) -> LinkCounters:
+        """What was received and dropped so far."""
+
+    async def take(self, step_id: int, timeout_s: float) -> DraftPacket | None:
+        """Wait for the packet of a step; earlier steps are given up.
+
+        Args:
+            step_id: The step about to be verified; steps are taken in rising order.
+            timeout_s: Seconds to wait; 0 takes only what is already here.
+
+        Returns:
+            The packet; None after `timeout_s`, or at once when the link is lost or closed.
+        """
+
+    def close(self) -> None:
+        """End the link in bounded time; again is fine. From any thread."""

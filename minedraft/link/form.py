@@ -1,0 +1,101 @@
+"""Form one end of a token link over whatever transport its spec names.
+
+The coordinator orders both ends to form at about the same time; either may be first. torch is
+loaded only for gloo.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from minedraft.errors import ConfigError, StateError
+from minedraft.link import grpc, local
+from minedraft.link.spec import LinkOptions, Transport
+
+if TYPE_CHECKING:
+    from minedraft.link.endpoints import DraftReceiver, DraftSender, OnLost
+    from minedraft.link.local import LocalNetwork
+    from minedraft.link.spec import LinkSpec
+    from minedraft.transport.rendezvous import Rendezvous
+
+_DEFAULTS = LinkOptions()
+
+
+async def form_sender(
+    spec: LinkSpec,
+    *,
+    on_lost: OnLost,
+    options: LinkOptions = _DEFAULTS,
+    network: LocalNetwork = local.NETWORK,
+) -> DraftSender:
+    """Form the drafter's end.
+
+    Args:
+        spec: The coordinator's order.
+        on_lost: See `OnLost`.
+        options: Settings of this service.
+        network: Where the ends of `local` links meet.
+
+    Raises:
+        ConfigError: this build has no such transport.
+        MineDraftError: it did not form; another attempt needs another name.
+    """
+    match spec.transport:
+        case Transport.LOCAL:
+            return await local.form_sender(spec, on_lost=on_lost, network=network)
+        case Transport.GRPC:
+            return await grpc.form_sender(spec, on_lost=on_lost, options=options)
+        case Transport.GLOO:
+            from minedraft.link import gloo
+
+            return await gloo.form_sender(spec, on_lost=on_lost, options=options)
+        case Transport.NCCL:
+            raise _unavailable(spec)
+        case _:
+            assert_never(spec.transport)
+
+
+async def form_receiver(
+    spec: LinkSpec,
+    *,
+    on_lost: OnLost,
+    vocab_size: int,
+    rendezvous: Rendezvous | None = None,
+    options: LinkOptions = _DEFAULTS,
+    network: LocalNetwork = local.NETWORK,
+) -> DraftReceiver:
+    """Form the verifier's end.
+
+    Args:
+        spec: The coordinator's order.
+        on_lost: See `OnLost`.
+        vocab_size: Rows of the target's embedding; ids at or above it are refused.
+        rendezvous: What stands behind this verifier's TokenLink service; not needed by `local`.
+        options: Settings of this service.
+        network: Where the ends of `local` links meet.
+
+    Raises:
+        ConfigError: this build has no such transport.
+        MineDraftError: it did not form; another attempt needs another name.
+    """
+    if spec.transport is Transport.NCCL:
+        raise _unavailable(spec)
+    if spec.transport is Transport.LOCAL:
+        return await local.form_receiver(
+            spec, on_lost=on_lost, vocab_size=vocab_size, network=network
+        )
+    if rendezvous is None:
+        raise StateError(f"link {spec.name}: {spec.transport.value} needs a rendezvous")
+    if spec.transport is Transport.GRPC:
+        form = grpc.form_receiver
+    else:
+        from minedraft.link import gloo
+
+        form = gloo.form_receiver
+    return await form(
+        spec, on_lost=on_lost, vocab_size=vocab_size, rendezvous=rendezvous, options=options
+    )
+
+
+def _unavailable(spec: LinkSpec) -> ConfigError:
+    return ConfigError(f"transport {spec.transport.value} is not available in this build")

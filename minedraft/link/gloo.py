@@ -1,0 +1,238 @@
+"""The gloo transport: packets as CPU tensors over TCP between two ranks. The only torch in links.
+
+Rank 0 is the verifier and receives, rank 1 is the drafter and sends. The group stands outside any
+default group, and its rendezvous goes over the gRPC control plane, so there is no TCPStore port.
+
+gloo cannot be interrupted: `abort` does nothing to a blocked wait, and a wait that times out kills
+the group. So every wait happens in the link's own daemon thread with a timeout, a dead group is
+never used again, and `close` leaves the thread behind: it ends by itself at the next heartbeat or,
+if the peer is gone or hangs, within the operation timeout.
+
+gloo trusts its peer with the size of a message (a longer one than the receive buffer ends the
+process), so both ends compare their layouts over the control plane before they connect.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+import torch.distributed as dist
+
+from minedraft.errors import IncompatibleWorkerError, MineDraftError, WorkerUnavailableError
+from minedraft.link.formation import await_peer
+from minedraft.link.receiver import LinkReceiver
+from minedraft.link.sender import LinkSender
+from minedraft.transport.token_link import TokenLinkClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from minedraft.link.endpoints import OnLost
+    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.transport.rendezvous import LinkSite, Rendezvous
+
+_VERIFIER: Final = 0
+_DRAFTER: Final = 1
+_TAG: Final = 0
+_POSTED_RECVS: Final = 4
+"""A gloo send blocks until the peer has posted a receive: this many sends never do."""
+
+
+class _Keys(Protocol):
+    """The rendezvous as one end sees it."""
+
+    def put(self, key: str, value: bytes, timeout_s: float) -> None: ...
+
+    def get(self, key: str, timeout_s: float) -> bytes: ...
+
+
+class _Group(Protocol):
+    """What a link uses of ProcessGroupGloo; torch's stubs lack it."""
+
+    def send(self, tensors: list[torch.Tensor], rank: int, tag: int, /) -> dist.Work: ...
+
+    def recv(self, tensors: list[torch.Tensor], rank: int, tag: int, /) -> dist.Work: ...
+
+
+class _LocalKeys:
+    """The verifier's: in its own memory."""
+
+    def __init__(self, site: LinkSite) -> None:
+        self._site = site
+
+    def put(self, key: str, value: bytes, timeout_s: float) -> None:  # noqa: ARG002 never waits
+        self._site.keys.put(key, value)
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        return self._site.keys.get(key, timeout_s)
+
+
+class _RemoteKeys:
+    """The drafter's: over the control plane."""
+
+    def __init__(self, client: TokenLinkClient, link_name: str) -> None:
+        self._client = client
+        self._link_name = link_name
+
+    def put(self, key: str, value: bytes, timeout_s: float) -> None:
+        self._client.set_key(self._link_name, key, value, timeout_s)
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        return self._client.get_key(self._link_name, key, timeout_s)
+
+
+class _Store(dist.Store):  # type: ignore[name-defined, misc]  # torch's stubs do not export it
+    """What of torch's store gloo uses to form a group: set, get and wait, within one deadline."""
+
+    def __init__(self, keys: _Keys, until: float) -> None:
+        super().__init__()
+        self._keys = keys
+        self._until = until
+
+    def set(self, key: str, value: bytes) -> None:
+        self._keys.put(key, value, _left_s(self._until))
+
+    def get(self, key: str) -> bytes:
+        return self._keys.get(key, _left_s(self._until))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002 the deadline is ours
+        for key in keys:
+            self._keys.get(key, _left_s(self._until))
+
+
+async def form_receiver(
+    spec: LinkSpec,
+    *,
+    on_lost: OnLost,
+    vocab_size: int,
+    rendezvous: Rendezvous,
+    options: LinkOptions,
+) -> LinkReceiver:
+    """Form the verifier's end.
+
+    Raises:
+        StateError: the name is in use.
+        IncompatibleWorkerError: the two ends disagree about the layout.
+        WorkerUnavailableError: the drafter did not come within the spec's timeout.
+    """
+    receiver = LinkReceiver(
+        spec,
+        vocab_size=vocab_size,
+        description=f"gloo tcp {options.bind_host}",
+        on_lost=on_lost,
+        teardown=lambda: rendezvous.close(site),
+    )
+    site = rendezvous.open(spec.name)
+
+    def run(formed: Future[None]) -> None:
+        group = _form(spec, options, _VERIFIER, _LocalKeys(site), formed)
+        if group is not None:
+            _receive(group, spec, options, receiver)
+
+    await await_peer(_start(spec, run), spec, abandon=receiver.close)
+    return receiver
+
+
+async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) -> LinkSender:
+    """Form the drafter's end. Raises like `form_receiver`."""
+    client = TokenLinkClient(spec.verifier_address)
+    sender = LinkSender(
+        spec,
+        options,
+        description=f"gloo tcp {options.bind_host}",
+        on_lost=on_lost,
+        teardown=client.close,
+    )
+
+    def run(formed: Future[None]) -> None:
+        group = _form(spec, options, _DRAFTER, _RemoteKeys(client, spec.name), formed)
+        client.close()
+        if group is not None:
+            _send(group, options, sender)
+
+    await await_peer(_start(spec, run), spec, abandon=sender.close)
+    return sender
+
+
+def _start(spec: LinkSpec, run: Callable[[Future[None]], None]) -> Future[None]:
+    """Start the link's thread."""
+    formed: Future[None] = Future()
+    formed.set_running_or_notify_cancel()
+    threading.Thread(target=run, args=(formed,), name=f"link-{spec.epoch}", daemon=True).start()
+    return formed
+
+
+def _form(
+    spec: LinkSpec, options: LinkOptions, rank: int, keys: _Keys, formed: Future[None]
+) -> _Group | None:
+    """Meet the peer and connect; the outcome goes to `formed`."""
+    until = time.monotonic() + spec.timeout_s
+    try:
+        # Meeting first makes both ends ready before either connects: then it takes milliseconds.
+        layout = repr(spec.layout).encode()
+        keys.put(f"layout/{rank}", layout, _left_s(until))
+        theirs = keys.get(f"layout/{1 - rank}", _left_s(until))
+        if theirs != layout:
+            raise IncompatibleWorkerError(
+                f"link {spec.name}: this end has {spec.layout}, the peer has {theirs[:100]!r}"
+            )
+        group = _connect(_Store(keys, until), rank, options, timedelta(seconds=_left_s(until)))
+    except MineDraftError as err:
+        formed.set_exception(err)
+        return None
+    except (RuntimeError, ValueError) as err:  # torch's, and grpc's on a closed channel
+        formed.set_exception(WorkerUnavailableError(f"link {spec.name} (gloo): {err}"))
+        return None
+    formed.set_result(None)
+    return group
+
+
+def _connect(store: _Store, rank: int, options: LinkOptions, timeout: timedelta) -> _Group:
+    """Build the group. Listens on `bind_host` alone, and touches no environment variable."""
+    backend: Any = dist.ProcessGroupGloo
+    settings = backend._Options()  # noqa: SLF001 torch has no other way
+    settings._devices = [backend.create_device(hostname=options.bind_host)]  # noqa: SLF001
+    settings._threads = 1  # noqa: SLF001 for collectives, which a link never runs
+    settings._timeout = timeout  # noqa: SLF001
+    group: _Group = backend(store, rank, 2, settings)
+    return group
+
+
+def _receive(group: _Group, spec: LinkSpec, options: LinkOptions, receiver: LinkReceiver) -> None:
+    """The verifier's thread: receives are always posted, each wait is bounded."""
+    op_timeout = timedelta(seconds=options.op_timeout_s)
+    try:
+        posted: deque[tuple[dist.Work, torch.Tensor]] = deque()
+        for _ in range(_POSTED_RECVS):
+            buffer = torch.zeros(spec.layout.num_words, dtype=torch.int32)
+            posted.append((group.recv([buffer], _DRAFTER, _TAG), buffer))
+        while receiver.is_open:
+            work, buffer = posted.popleft()
+            work.wait(op_timeout)
+            words = buffer.numpy().copy()
+            buffer.zero_()  # a short message must not be completed by the one before it
+            posted.append((group.recv([buffer], _DRAFTER, _TAG), buffer))
+            receiver.feed(words)
+    except RuntimeError as err:
+        receiver.lose(f"gloo: {err}")
+
+
+def _send(group: _Group, options: LinkOptions, sender: LinkSender) -> None:
+    """The drafter's thread: packets, or heartbeats when there are none."""
+    op_timeout = timedelta(seconds=options.op_timeout_s)
+    try:
+        while (words := sender.outbox.next()) is not None:
+            group.send([torch.from_numpy(words)], _VERIFIER, _TAG).wait(op_timeout)
+    except RuntimeError as err:
+        sender.lose(f"gloo: {err}")
+
+
+def _left_s(until: float) -> float:
+    """Seconds left, never none: a timeout of 0 means "for ever" to torch."""
+    return max(0.01, until - time.monotonic())

@@ -1,0 +1,101 @@
+"""The grpc transport: packets as bytes in a stream over the control plane. No torch.
+
+Works wherever the control plane works. The verifier's half runs in its server's event loop, the
+drafter's in a thread of its own, so that sending never waits for the drafter's event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from minedraft.errors import MineDraftError, WorkerUnavailableError
+from minedraft.link.formation import await_peer
+from minedraft.link.receiver import LinkReceiver
+from minedraft.link.sender import LinkSender
+from minedraft.transport.token_link import TokenLinkClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minedraft.link.endpoints import OnLost
+    from minedraft.link.outbox import Outbox
+    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.transport.rendezvous import Rendezvous
+
+
+async def form_receiver(
+    spec: LinkSpec,
+    *,
+    on_lost: OnLost,
+    vocab_size: int,
+    rendezvous: Rendezvous,
+    options: LinkOptions,
+) -> LinkReceiver:
+    """Expect the drafter's stream.
+
+    Raises:
+        StateError: the name is in use.
+        WorkerUnavailableError: the drafter did not come within the spec's timeout.
+    """
+    receiver = LinkReceiver(
+        spec,
+        vocab_size=vocab_size,
+        description="grpc",
+        on_lost=on_lost,
+        teardown=lambda: rendezvous.close(site),
+    )
+    site = rendezvous.open(spec.name, sink=receiver, idle_timeout_s=options.op_timeout_s)
+    peer = await await_peer(site.attached, spec, abandon=receiver.close)
+    receiver.description = f"grpc stream from {peer}"
+    return receiver
+
+
+async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) -> LinkSender:
+    """Open the stream to the verifier.
+
+    Raises:
+        MineDraftError: the verifier refused it.
+        WorkerUnavailableError: it did not answer within the spec's timeout.
+    """
+    client = TokenLinkClient(spec.verifier_address)
+    sender = LinkSender(
+        spec,
+        options,
+        description=f"grpc stream to {spec.verifier_address}",
+        on_lost=on_lost,
+        teardown=client.close,  # wakes the thread, whatever it waits for
+    )
+    formed: Future[None] = Future()
+    formed.set_running_or_notify_cancel()
+    threading.Thread(
+        target=_run, args=(spec, sender, client, formed), name=f"link-{spec.epoch}", daemon=True
+    ).start()
+    await await_peer(formed, spec, abandon=sender.close)
+    return sender
+
+
+def _run(spec: LinkSpec, sender: LinkSender, client: TokenLinkClient, formed: Future[None]) -> None:
+    """The link's thread: open the stream, then wait for its end."""
+    try:
+        stream = client.send_packets(spec.name, _packets(sender.outbox))
+        stream.wait_accepted()
+    except MineDraftError as err:
+        formed.set_exception(err)
+        return
+    except ValueError:  # grpc: the channel was closed because the caller gave up
+        formed.set_exception(WorkerUnavailableError(f"link {spec.name}: given up"))
+        return
+    formed.set_result(None)
+    try:
+        stream.wait_end()
+    except MineDraftError as err:
+        sender.lose(f"the stream to the verifier broke: {err}")
+    else:
+        sender.lose("the verifier closed the link")
+
+
+def _packets(outbox: Outbox) -> Iterator[bytes]:
+    while (words := outbox.next()) is not None:
+        yield words.tobytes()
