@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minedraft.types import RowId, RowParams, TokenLogprobs
+    from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
 
 PROTOCOL_VERSION = 1
 """Version of the internal protocol; both sides of a session must have the same."""
@@ -157,3 +157,17 @@ class WorkerIdentity:
     started_unix_ns: int
     pid: int
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a worker says of itself in the handshake."""
+
+    identity: WorkerIdentity
+    model: ModelInfo
+    transports: tuple[str, ...]
+    """Link transports this process can use ("gloo", "grpc", ...)."""
+    acceptance: str = ""
+    """Verifier only: "coupled" or "rejection"."""
+    link_address: str = ""
+    """Verifier only: where its TokenLink service is; empty: the address dialled."""

@@ -31,8 +31,8 @@ class PublicStub:
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._generation = generation_pb2_grpc.GenerationStub(channel)  # type: ignore[no-untyped-call]
-        self._admin = admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
+        self._generation = generation_pb2_grpc.GenerationStub(channel)
+        self._admin = admin_pb2_grpc.AdminStub(channel)
         self._channel = channel
         self._streams: set[grpc.aio.Call] = set()  # as many as the caller reads
 

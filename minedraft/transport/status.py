@@ -7,6 +7,7 @@ handler raises is a bug: it becomes INTERNAL without its text, because texts may
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -103,7 +104,16 @@ def _field_of(err: grpc.aio.AioRpcError) -> str:
     return ""
 
 
+def _leaf(err: Exception) -> Exception:
+    """Return the error that a task group's group is about: a bug before a MineDraftError."""
+    while isinstance(err, ExceptionGroup):
+        rank = sorted(err.exceptions, key=lambda sub: isinstance(sub, errors.MineDraftError))
+        err = rank[0]
+    return err
+
+
 async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> NoReturn:
+    err = _leaf(err)
     if isinstance(err, errors.MineDraftError):
         await abort(context, err)
     if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
@@ -135,6 +145,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         inner = getattr(handler, name)
         if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
             return handler  # grpcio's own sync handlers (health, reflection) stay as they are
+        if not inspect.isasyncgenfunction(inner):
+            wrap = _wrap_unary  # a coroutine, also where it streams through context.write
         return build(wrap(inner), handler.request_deserializer, handler.response_serializer)
 
 

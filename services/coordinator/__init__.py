@@ -1,0 +1,1 @@
+"""The coordinator: requests, batches, plans, streams. Imports no torch."""

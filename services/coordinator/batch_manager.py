@@ -100,7 +100,7 @@ class BatchManager:
             (request, new batch), in the order of moving. Afterwards no other batch has two fewer
             members than this one.
         """
-        moved = []
+        moved: list[tuple[RequestId, int]] = []
         while True:
             smallest = min(range(self.num_batches), key=lambda b: (self.size(b), b))
             if self.size(batch) - self.size(smallest) < 2:  # noqa: PLR2004 moving one would not help

@@ -1,53 +1,5 @@
-"""KV blocks of the verifier's pool: who owns which. Pure."""
+"""The verifier's KV blocks, as the coordinator sees them."""
 
-from __future__ import annotations
+from minedraft.blocks import BlockAllocator
 
-from minedraft.errors import StateError
-
-
-class BlockAllocator:
-    """A free list over blocks 0..num_blocks-1, most recently freed first (warm in cache)."""
-
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        self.num_blocks = num_blocks
-        self.block_size = block_size
-        self._free = list(range(num_blocks - 1, -1, -1))
-        self._used: set[int] = set()
-
-    @property
-    def num_free(self) -> int:
-        """Blocks nobody owns."""
-        return len(self._free)
-
-    @property
-    def num_used(self) -> int:
-        """Blocks somebody owns."""
-        return len(self._used)
-
-    def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that `num_tokens` positions need."""
-        return -(-num_tokens // self.block_size)
-
-    def allocate(self, count: int) -> list[int]:
-        """Take `count` blocks.
-
-        Raises:
-            StateError: fewer are free; the caller asks `num_free` first.
-        """
-        if count > len(self._free):
-            raise StateError(f"{count} blocks wanted, {len(self._free)} free")
-        taken = [self._free.pop() for _ in range(count)]
-        self._used.update(taken)
-        return taken
-
-    def free(self, block_ids: list[int]) -> None:
-        """Give blocks back.
-
-        Raises:
-            StateError: one of them is not in use (freed twice).
-        """
-        for block in block_ids:
-            if block not in self._used:
-                raise StateError(f"block {block} is not in use")
-            self._used.discard(block)
-            self._free.append(block)
+__all__ = ["BlockAllocator"]

@@ -12,7 +12,6 @@ speculation; with k = 0 it is plain decoding.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minedraft.errors import (
@@ -33,19 +32,11 @@ from minedraft.services.coordinator.scheduler import Limits, schedule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from minedraft.admin import Mode
     from minedraft.plans import DraftResult, RowResult, VerifyResult
     from minedraft.services.coordinator.request import Request
     from minedraft.services.coordinator.scheduler import StepRows
     from minedraft.types import ModelInfo, RequestId
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """How batches rotate: ar is (1, m, 0), sd is (1, m, k), psd is (2, m, k)."""
-
-    num_batches: int = 2
-    max_batch_size: int = 8
-    num_draft_tokens: int = 4
 
 
 class Core:

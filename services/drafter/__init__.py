@@ -1,0 +1,1 @@
+"""The drafter: a small model that proposes tokens. Its state is a cache."""

@@ -1,0 +1,1 @@
+"""The verifier: the target model and the one place where drafts are accepted."""

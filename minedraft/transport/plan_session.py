@@ -1,0 +1,116 @@
+"""The worker's end of a session: plans in, answers out, one coordinator at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import structlog
+
+from minedraft.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    import grpc
+
+log = structlog.get_logger(__name__)
+
+Plan = TypeVar("Plan")
+Answer = TypeVar("Answer")
+
+_MAX_QUEUED_PLANS = 64
+"""A coordinator has at most one plan a batch in flight and a few that only close rows."""
+
+
+class PlanSessions(Generic[Plan, Answer]):
+    """Runs plans first-in first-out and streams the answers back.
+
+    A new session ends the one before it: there is one coordinator, and a restarted one must not
+    wait for its predecessor's connection to time out.
+
+    Args:
+        decode: Message -> plan.
+        encode: Answer -> message.
+        begin: Called when a session starts: forget all rows.
+        run: Runs one plan; gets the plan and its arrival time (perf_counter_ns). None: no answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        decode: Callable[[Any], Plan],
+        encode: Callable[[Answer], Any],
+        begin: Callable[[], Awaitable[None]],
+        run: Callable[[Plan, int], Awaitable[Answer | None]],
+    ) -> None:
+        self._decode = decode
+        self._encode = encode
+        self._begin = begin
+        self._run = run
+        self._superseded: asyncio.Event | None = None
+        self._answers: asyncio.Queue[Answer] | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a coordinator is there."""
+        return self._superseded is not None
+
+    def push(self, answer: Answer) -> None:
+        """Send something that no plan asked for; dropped if nobody is connected."""
+        if self._answers is not None:
+            self._answers.put_nowait(answer)
+
+    async def serve(
+        self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """Handle one Session RPC until the coordinator leaves or another one comes.
+
+        Raises:
+            ExceptionGroup: what a plan, the codec or the stream raised.
+        """
+        if self._superseded is not None:
+            self._superseded.set()
+        superseded = self._superseded = asyncio.Event()
+        answers = self._answers = asyncio.Queue()  # bounded by the plans in flight
+        plans: asyncio.Queue[tuple[Plan, int]] = asyncio.Queue(_MAX_QUEUED_PLANS)
+        log.info("session.started", peer=context.peer())
+        try:
+            await self._begin()
+            # The coordinator waits for this: a link formed before `begin` would be dropped by it.
+            await context.send_initial_metadata(())
+            async with asyncio.TaskGroup() as group:
+                workers = [
+                    group.create_task(self._run_plans(plans, answers), name="session.run"),
+                    group.create_task(self._write(answers, context), name="session.write"),
+                    group.create_task(_fail_when(superseded), name="session.superseded"),
+                ]
+                async for request in requests:
+                    await plans.put((self._decode(request), time.perf_counter_ns()))
+                for worker in workers:
+                    worker.cancel()
+        finally:
+            if self._superseded is superseded:
+                self._superseded = self._answers = None
+            log.info("session.ended")
+
+    async def _run_plans(
+        self, plans: asyncio.Queue[tuple[Plan, int]], answers: asyncio.Queue[Answer]
+    ) -> None:
+        while True:
+            plan, arrived_ns = await plans.get()
+            answer = await self._run(plan, arrived_ns)
+            if answer is not None:
+                answers.put_nowait(answer)
+
+    async def _write(
+        self, answers: asyncio.Queue[Answer], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        while True:
+            await context.write(self._encode(await answers.get()))
+
+
+async def _fail_when(superseded: asyncio.Event) -> None:
+    await superseded.wait()
+    raise PreconditionError("another coordinator opened a session")

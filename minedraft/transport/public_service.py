@@ -1,0 +1,119 @@
+"""The public gRPC servicers: protobuf outside, a handler that speaks domain values inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from minedraft.transport import admin_codec, public_codec
+from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    import grpc
+
+    from minedraft.admin import Mode, ServerInfo, Span, Status, TargetInfo
+    from minedraft.api import Event, GenerationRequest
+
+GENERATION_SERVICE = "minedraft.v1.Generation"
+ADMIN_SERVICE = "minedraft.v1.Admin"
+
+
+class PublicHandler(Protocol):
+    """What a coordinator does for callers and operators."""
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Events of one request; leaving the iterator aborts it."""
+
+    def abort(self, request_ids: Sequence[str]) -> int:
+        """Abort requests; returns how many were live."""
+
+    def target_info(self) -> TargetInfo:
+        """The target model."""
+
+    def server_info(self) -> ServerInfo:
+        """The server."""
+
+    def status(self) -> Status:
+        """The state of everything."""
+
+    def set_mode(self, mode: Mode) -> None:
+        """Change the mode."""
+
+    def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
+        """Recent steps."""
+
+
+class GenerationServicer(generation_pb2_grpc.GenerationServicer):
+    """minedraft.v1.Generation over a `PublicHandler`."""
+
+    def __init__(self, handler: PublicHandler) -> None:
+        self._handler = handler
+
+    def register(self, server: grpc.aio.Server) -> str:
+        """Add it to a server; returns its full name."""
+        generation_pb2_grpc.add_GenerationServicer_to_server(self, server)
+        return GENERATION_SERVICE
+
+    async def Generate(  # noqa: N802 gRPC's name
+        self, request: generation_pb2.GenerateRequest, _context: Any
+    ) -> AsyncIterator[generation_pb2.GenerateResponse]:
+        """Stream the events of a request; a client that leaves, or whose time is up, aborts it."""
+        events = self._handler.generate(public_codec.request_from_proto(request))
+        try:
+            async for event in events:
+                yield public_codec.event_to_proto(event)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]  # an async generator
+
+    async def Abort(  # noqa: N802 gRPC's name
+        self, request: generation_pb2.AbortRequest, _context: Any
+    ) -> generation_pb2.AbortResponse:
+        """Abort requests."""
+        return generation_pb2.AbortResponse(
+            num_aborted=self._handler.abort(tuple(request.request_ids))
+        )
+
+    async def GetModelInfo(  # noqa: N802 gRPC's name
+        self, _request: generation_pb2.GetModelInfoRequest, _context: Any
+    ) -> generation_pb2.GetModelInfoResponse:
+        """The target model."""
+        return public_codec.target_info_to_proto(self._handler.target_info())
+
+    async def GetServerInfo(  # noqa: N802 gRPC's name
+        self, _request: generation_pb2.GetServerInfoRequest, _context: Any
+    ) -> generation_pb2.GetServerInfoResponse:
+        """The server."""
+        return public_codec.server_info_to_proto(self._handler.server_info())
+
+
+class AdminServicer(admin_pb2_grpc.AdminServicer):
+    """minedraft.v1.Admin over a `PublicHandler`."""
+
+    def __init__(self, handler: PublicHandler) -> None:
+        self._handler = handler
+
+    def register(self, server: grpc.aio.Server) -> str:
+        """Add it to a server; returns its full name."""
+        admin_pb2_grpc.add_AdminServicer_to_server(self, server)
+        return ADMIN_SERVICE
+
+    async def GetStatus(  # noqa: N802 gRPC's name
+        self, _request: admin_pb2.GetStatusRequest, _context: Any
+    ) -> admin_pb2.GetStatusResponse:
+        """The state of everything."""
+        return admin_codec.status_to_proto(self._handler.status())
+
+    async def SetMode(  # noqa: N802 gRPC's name
+        self, request: admin_pb2.SetModeRequest, _context: Any
+    ) -> admin_pb2.SetModeResponse:
+        """Change the mode."""
+        self._handler.set_mode(admin_codec.mode_from_proto(request))
+        return admin_pb2.SetModeResponse()
+
+    async def GetTimeline(  # noqa: N802 gRPC's name
+        self, request: admin_pb2.GetTimelineRequest, _context: Any
+    ) -> admin_pb2.GetTimelineResponse:
+        """Recent steps."""
+        spans = self._handler.spans(request.max_spans, request.since_unix_ns)
+        return admin_pb2.GetTimelineResponse(spans=map(admin_codec.span_to_proto, spans))

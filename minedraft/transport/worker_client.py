@@ -1,0 +1,187 @@
+"""The coordinator's end of a worker connection: handshake, link orders, one session."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import grpc
+
+from minedraft.errors import WorkerUnavailableError
+from minedraft.link.spec import LinkSpec, Transport
+from minedraft.plans import (
+    DraftPlan,
+    DraftResult,
+    LinkLost,
+    VerifyPlan,
+    VerifyResult,
+    WorkerInfo,
+)
+from minedraft.transport import plan_codec
+from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, open_channel
+from minedraft.transport.status import from_rpc_error
+from minedraft.transport.worker_service import link_spec_to_proto
+from minedraft.v1 import (
+    drafter_pb2,
+    drafter_pb2_grpc,
+    types_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+Plan = TypeVar("Plan")
+Answer = TypeVar("Answer")
+
+_NAMES = {
+    types_pb2.LINK_TRANSPORT_LOCAL: Transport.LOCAL.value,
+    types_pb2.LINK_TRANSPORT_GLOO: Transport.GLOO.value,
+    types_pb2.LINK_TRANSPORT_GRPC: Transport.GRPC.value,
+    types_pb2.LINK_TRANSPORT_NCCL: Transport.NCCL.value,
+}
+
+
+class _Connection(Generic[Plan, Answer]):
+    """What both kinds share. Use as an async context manager; plans are queued by `send`."""
+
+    def __init__(
+        self, address: str, encode: Callable[[Plan], Any], decode: Callable[[Any], Answer]
+    ) -> None:
+        self.address = address
+        self._encode = encode
+        self._decode = decode
+        self._channel = open_channel(address, max_message_bytes=MAX_WORKER_MESSAGE_BYTES)
+        self._plans: asyncio.Queue[Plan] = asyncio.Queue()  # bounded by one step a batch
+
+    async def close(self) -> None:
+        """Close the channel; a running session ends."""
+        await self._channel.close()
+
+    def send(self, plan: Plan) -> None:
+        """Queue a plan for the session."""
+        self._plans.put_nowait(plan)
+
+    async def _call(self, call: Any, timeout_s: float) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s + 1.0):  # grpc's own deadline comes first
+                return await call
+        except grpc.aio.AioRpcError as err:
+            raise from_rpc_error(err) from None
+        except TimeoutError:
+            raise WorkerUnavailableError(f"{self.address}: no answer in {timeout_s} s") from None
+
+    @asynccontextmanager
+    async def _session(self, call: Any, timeout_s: float) -> AsyncIterator[AsyncIterator[Answer]]:
+        """Open a session: the worker has forgotten its rows; plans given to `send` go out.
+
+        Yields:
+            The answers. Their end is always an error.
+
+        Raises:
+            MineDraftError: the worker ended the session with an error.
+            WorkerUnavailableError: the connection broke, or the worker ended it without one.
+        """
+        writer: asyncio.Task[None] | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await call.initial_metadata()
+            writer = asyncio.create_task(self._write(call), name=f"session.write {self.address}")
+            yield self._answers(call)
+        except TimeoutError:
+            raise WorkerUnavailableError(
+                f"{self.address}: no session within {timeout_s} s"
+            ) from None
+        except grpc.aio.AioRpcError as err:
+            raise from_rpc_error(err) from None
+        finally:
+            # grpcio does not cancel calls that are merely forgotten (ops.md section 0, point 6).
+            call.cancel()
+            if writer is not None:
+                writer.cancel()
+
+    async def _answers(self, call: Any) -> AsyncIterator[Answer]:
+        async for message in call:
+            yield self._decode(message)
+        if not call.cancelled():
+            code, text = await call.code(), await call.details()
+            if code is not grpc.StatusCode.OK:
+                raise WorkerUnavailableError(f"{self.address}: {code.name}: {text}")
+        raise WorkerUnavailableError(f"{self.address} ended the session")
+
+    async def _write(self, call: Any) -> None:
+        try:
+            while True:
+                await call.write(self._encode(await self._plans.get()))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the call is over; the reader sees why
+
+
+class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
+    """One connection to a verifier."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            address, plan_codec.verify_plan_to_proto, plan_codec.verify_answer_from_proto
+        )
+        self._stub = verifier_pb2_grpc.VerifierStub(self._channel)
+
+    async def get_info(self, timeout_s: float) -> WorkerInfo:
+        """Handshake."""
+        request = verifier_pb2.VerifierGetInfoRequest()
+        answer = await self._call(self._stub.GetInfo(request, timeout=timeout_s), timeout_s)
+        return WorkerInfo(
+            identity=plan_codec.identity_from_proto(answer.identity),
+            model=plan_codec.model_info_from_proto(answer.model),
+            transports=tuple(_NAMES[number] for number in answer.transports if number in _NAMES),
+            acceptance=answer.acceptance,
+            link_address=answer.link_address,
+        )
+
+    async def form_link(self, spec: LinkSpec) -> str:
+        """Order this end of a link; returns its description."""
+        timeout_s = spec.timeout_s + 1.0
+        call = self._stub.FormLink(link_spec_to_proto(spec), timeout=timeout_s)
+        return str((await self._call(call, timeout_s)).description)
+
+    def session(
+        self, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[VerifyResult | LinkLost]]:
+        """Open the session; see `_session`."""
+        return self._session(self._stub.Session(), timeout_s)
+
+
+class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
+    """One connection to a drafter."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            address, plan_codec.draft_plan_to_proto, plan_codec.draft_answer_from_proto
+        )
+        self._stub = drafter_pb2_grpc.DrafterStub(self._channel)
+
+    async def get_info(self, timeout_s: float) -> WorkerInfo:
+        """Handshake."""
+        request = drafter_pb2.DrafterGetInfoRequest()
+        answer = await self._call(self._stub.GetInfo(request, timeout=timeout_s), timeout_s)
+        return WorkerInfo(
+            identity=plan_codec.identity_from_proto(answer.identity),
+            model=plan_codec.model_info_from_proto(answer.model),
+            transports=tuple(_NAMES[number] for number in answer.transports if number in _NAMES),
+        )
+
+    async def form_link(self, spec: LinkSpec) -> str:
+        """Order this end of a link; returns its description."""
+        timeout_s = spec.timeout_s + 1.0
+        request = drafter_pb2.DrafterFormLinkRequest(link=link_spec_to_proto(spec))
+        call = self._stub.FormLink(request, timeout=timeout_s)
+        return str((await self._call(call, timeout_s)).description)
+
+    def session(
+        self, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[DraftResult | LinkLost]]:
+        """Open the session; see `_session`."""
+        return self._session(self._stub.Session(), timeout_s)

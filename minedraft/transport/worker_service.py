@@ -1,0 +1,204 @@
+"""The workers' gRPC servicers: protobuf outside, a handler that speaks domain values inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from minedraft.link.spec import LinkSpec, Transport
+from minedraft.plans import DraftPlan, DraftResult, LinkLost, VerifyPlan, VerifyResult
+from minedraft.transport import plan_codec
+from minedraft.transport.plan_session import PlanSessions
+from minedraft.v1 import (
+    drafter_pb2,
+    drafter_pb2_grpc,
+    link_pb2_grpc,
+    types_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import grpc
+
+    from minedraft.plans import WorkerInfo
+
+VERIFIER_SERVICE = "minedraft.v1.Verifier"
+DRAFTER_SERVICE = "minedraft.v1.Drafter"
+
+_TO_TRANSPORT = {
+    types_pb2.LINK_TRANSPORT_LOCAL: Transport.LOCAL,
+    types_pb2.LINK_TRANSPORT_GLOO: Transport.GLOO,
+    types_pb2.LINK_TRANSPORT_GRPC: Transport.GRPC,
+    types_pb2.LINK_TRANSPORT_NCCL: Transport.NCCL,
+}
+FROM_TRANSPORT = {transport: number for number, transport in _TO_TRANSPORT.items()}
+
+
+class Handler(Protocol):
+    """What a worker does, whatever its kind."""
+
+    def info(self) -> WorkerInfo:
+        """Who and what it is."""
+
+    async def form_link(self, spec: LinkSpec) -> str:
+        """Form this end of a link; returns its description."""
+
+    async def begin_session(self) -> None:
+        """Forget all rows."""
+
+
+class VerifierHandler(Handler, Protocol):
+    """What a verifier does."""
+
+    async def run_plan(self, plan: VerifyPlan, arrived_ns: int) -> VerifyResult | None:
+        """Run one step; None if the plan has no rows."""
+
+
+class DrafterHandler(Handler, Protocol):
+    """What a drafter does."""
+
+    async def run_plan(self, plan: DraftPlan, arrived_ns: int) -> DraftResult | None:
+        """Run one step; None if there is nothing to report."""
+
+
+def link_spec_from_proto(message: types_pb2.FormLinkRequest) -> LinkSpec:
+    """Message -> LinkSpec.
+
+    Raises:
+        InvalidRequestError: a field is out of range, or the transport is unknown.
+    """
+    return LinkSpec(
+        epoch=message.epoch,
+        name=message.name,
+        transport=_TO_TRANSPORT.get(message.transport, Transport.GRPC),
+        max_rows=message.max_rows,
+        max_draft_tokens=message.max_draft_tokens,
+        q_width=message.q_width,
+        verifier_address=message.verifier_address,
+        timeout_s=message.timeout_s,
+    )
+
+
+def link_spec_to_proto(spec: LinkSpec) -> types_pb2.FormLinkRequest:
+    """LinkSpec -> message."""
+    return types_pb2.FormLinkRequest(
+        epoch=spec.epoch,
+        name=spec.name,
+        transport=FROM_TRANSPORT[spec.transport],
+        max_rows=spec.max_rows,
+        max_draft_tokens=spec.max_draft_tokens,
+        q_width=spec.q_width,
+        verifier_address=spec.verifier_address,
+        timeout_s=spec.timeout_s,
+    )
+
+
+def add_token_link(servicer: link_pb2_grpc.TokenLinkServicer, server: grpc.aio.Server) -> None:
+    """Add a TokenLink servicer to a server."""
+    link_pb2_grpc.add_TokenLinkServicer_to_server(servicer, server)
+
+
+def _transports(info: WorkerInfo) -> list[types_pb2.LinkTransport]:
+    return [FROM_TRANSPORT[Transport(name)] for name in info.transports]
+
+
+class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
+    """minedraft.v1.Verifier over a `VerifierHandler`."""
+
+    def __init__(self, handler: VerifierHandler) -> None:
+        self._handler = handler
+        self.sessions: PlanSessions[VerifyPlan, VerifyResult | LinkLost] = PlanSessions(
+            decode=plan_codec.verify_plan_from_proto,
+            encode=_encode_verify_answer,
+            begin=handler.begin_session,
+            run=handler.run_plan,
+        )
+
+    def register(self, server: grpc.aio.Server) -> str:
+        """Add it to a server; returns its full name."""
+        verifier_pb2_grpc.add_VerifierServicer_to_server(self, server)
+        return VERIFIER_SERVICE
+
+    async def GetInfo(  # noqa: N802 gRPC's name
+        self, _request: verifier_pb2.VerifierGetInfoRequest, _context: Any
+    ) -> verifier_pb2.VerifierGetInfoResponse:
+        """Who and what it is."""
+        info = self._handler.info()
+        return verifier_pb2.VerifierGetInfoResponse(
+            identity=plan_codec.identity_to_proto(info.identity),
+            model=plan_codec.model_info_to_proto(info.model),
+            transports=_transports(info),
+            acceptance=info.acceptance,
+            link_address=info.link_address,
+        )
+
+    async def FormLink(  # noqa: N802 gRPC's name
+        self, request: types_pb2.FormLinkRequest, _context: Any
+    ) -> types_pb2.FormLinkResponse:
+        """Form this end of a link."""
+        description = await self._handler.form_link(link_spec_from_proto(request))
+        return types_pb2.FormLinkResponse(description=description)
+
+    async def Session(  # noqa: N802 gRPC's name
+        self, requests: AsyncIterator[verifier_pb2.VerifierSessionRequest], context: Any
+    ) -> None:
+        """Plans in, results out."""
+        await self.sessions.serve(requests, context)
+
+
+class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
+    """minedraft.v1.Drafter over a `DrafterHandler`."""
+
+    def __init__(self, handler: DrafterHandler) -> None:
+        self._handler = handler
+        self.sessions: PlanSessions[DraftPlan, DraftResult | LinkLost] = PlanSessions(
+            decode=plan_codec.draft_plan_from_proto,
+            encode=_encode_draft_answer,
+            begin=handler.begin_session,
+            run=handler.run_plan,
+        )
+
+    def register(self, server: grpc.aio.Server) -> str:
+        """Add it to a server; returns its full name."""
+        drafter_pb2_grpc.add_DrafterServicer_to_server(self, server)
+        return DRAFTER_SERVICE
+
+    async def GetInfo(  # noqa: N802 gRPC's name
+        self, _request: drafter_pb2.DrafterGetInfoRequest, _context: Any
+    ) -> drafter_pb2.DrafterGetInfoResponse:
+        """Who and what it is."""
+        info = self._handler.info()
+        return drafter_pb2.DrafterGetInfoResponse(
+            identity=plan_codec.identity_to_proto(info.identity),
+            model=plan_codec.model_info_to_proto(info.model),
+            transports=_transports(info),
+        )
+
+    async def FormLink(  # noqa: N802 gRPC's name
+        self, request: drafter_pb2.DrafterFormLinkRequest, _context: Any
+    ) -> drafter_pb2.DrafterFormLinkResponse:
+        """Form this end of a link."""
+        description = await self._handler.form_link(link_spec_from_proto(request.link))
+        return drafter_pb2.DrafterFormLinkResponse(description=description)
+
+    async def Session(  # noqa: N802 gRPC's name
+        self, requests: AsyncIterator[drafter_pb2.DrafterSessionRequest], context: Any
+    ) -> None:
+        """Plans in, results out."""
+        await self.sessions.serve(requests, context)
+
+
+def _encode_verify_answer(
+    answer: VerifyResult | LinkLost,
+) -> verifier_pb2.VerifierSessionResponse:
+    if isinstance(answer, LinkLost):
+        return plan_codec.link_lost_to_verifier_answer(answer)
+    return plan_codec.verify_result_to_proto(answer)
+
+
+def _encode_draft_answer(answer: DraftResult | LinkLost) -> drafter_pb2.DrafterSessionResponse:
+    if isinstance(answer, LinkLost):
+        return plan_codec.link_lost_to_drafter_answer(answer)
+    return plan_codec.draft_result_to_proto(answer)

@@ -1,0 +1,1 @@
+"""What drafter and verifier processes share besides the model: identity, device, stopwatch."""

@@ -1,0 +1,21 @@
+"""Who this process is. Drawn once at start."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+
+from minedraft import __version__
+from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity
+
+
+def draw_identity() -> WorkerIdentity:
+    """Draw this process's identity; a peer that sees another one behind the address knows."""
+    return WorkerIdentity(
+        instance_id=secrets.token_hex(8),
+        protocol_version=PROTOCOL_VERSION,
+        started_unix_ns=time.time_ns(),
+        pid=os.getpid(),
+        version=__version__,
+    )

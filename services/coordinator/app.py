@@ -1,0 +1,105 @@
+"""Composition root of the coordinator: config -> objects -> serve."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from minedraft.admin import Mode
+from minedraft.services.coordinator.core import Core
+from minedraft.services.coordinator.engine import Engine
+from minedraft.services.coordinator.handler import Handler
+from minedraft.services.coordinator.membership import Membership
+from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
+from minedraft.transport.public_service import AdminServicer, GenerationServicer
+from minedraft.transport.server import serve
+from minedraft.worker.identity import draw_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc
+
+    from minedraft.services.coordinator.config import CoordinatorConfig
+    from minedraft.transport.health import HealthServer
+
+log = structlog.get_logger(__name__)
+
+_READINESS_PERIOD_S = 0.5
+
+
+async def run(
+    config: CoordinatorConfig,
+    *,
+    ready: Callable[[str], None] = lambda _address: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until stopped.
+
+    Args:
+        config: Settings.
+        ready: Called with the bound `host:port` once the port is open; workers may join later.
+        stop: Ends it, for tests; otherwise signals do.
+
+    Raises:
+        ModelError: the tokenizer cannot be loaded.
+        ConfigError: an address cannot be bound.
+    """
+    tokenizer = Tokenizer.from_directory(config.tokenizer) if config.tokenizer else None
+    mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens)
+    core = Core(
+        mode,
+        prefill_budget_tokens=config.prefill_budget_tokens,
+        max_waiting=config.max_waiting_requests,
+    )
+    engine = Engine(core, Timeline())
+    membership = Membership(config, engine, tokenizer.fingerprint if tokenizer else "")
+    handler = Handler(
+        config=config,
+        engine=engine,
+        membership=membership,
+        identity=draw_identity(),
+        tokenizer=tokenizer,
+    )
+    health: HealthServer | None = None
+
+    def register(server: grpc.aio.Server) -> tuple[str, ...]:
+        return (
+            GenerationServicer(handler).register(server),
+            AdminServicer(handler).register(server),
+        )
+
+    def on_bound(port: int, bound_health: HealthServer | None) -> None:
+        nonlocal health
+        health = bound_health
+        address = f"{config.listen.rpartition(':')[0]}:{port}"
+        log.info("ready", address=address)
+        ready(address)
+
+    async def follow_readiness() -> None:
+        """Ready means routable: there is a verifier. Without a drafter it serves with k = 0."""
+        while True:
+            if health is not None:
+                health.set_ready(ready=core.verifier_info is not None)
+            await asyncio.sleep(_READINESS_PERIOD_S)
+
+    async def watch_engine() -> None:
+        await engine.failure
+
+    await serve(
+        config.listen,
+        register,
+        membership.run,
+        follow_readiness,
+        watch_engine,
+        max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
+        health_address=config.health_listen,
+        on_drain=handler.drain,
+        grace_s=config.grace_s,
+        stop=stop,
+        on_bound=on_bound,
+    )

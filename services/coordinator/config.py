@@ -1,0 +1,65 @@
+"""Settings of a coordinator process: frozen, checked on construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minedraft.errors import ConfigError
+
+MAX_BATCHES = 8
+MAX_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """What a coordinator needs."""
+
+    listen: str = "127.0.0.1:50050"
+    health_listen: str | None = None
+    verifier: str = "127.0.0.1:50052"
+    """`host:port` of the verifier."""
+    drafters: tuple[str, ...] = ("127.0.0.1:50051",)
+    """`host:port` of each drafter; the first that is up serves. Empty: no speculation."""
+    tokenizer: str = ""
+    """Directory with the target's tokenizer; empty: token ids only."""
+    num_batches: int = 2
+    """Batches in rotation."""
+    max_batch_size: int = 8
+    """Most requests in a batch."""
+    num_draft_tokens: int = 4
+    """Draft tokens a step (k)."""
+    max_draft_tokens: int = 16
+    """Most that k can be set to while running; sizes the link's packets."""
+    max_rows: int = 64
+    """Most requests a batch can be set to while running; sizes the link's packets."""
+    prefill_budget_tokens: int = 512
+    """Most prompt tokens in one verify step."""
+    max_waiting_requests: int = 1024
+    """Longest waiting queue."""
+    link: str = "gloo"
+    """Transport of the token link: `gloo` or `grpc` (`local` in tests)."""
+    q_width: int = 32
+    """Under acceptance by rejection: tokens of the draft distribution that travel; 1..64."""
+    link_timeout_s: float = 30.0
+    """Longest the forming of a link may take."""
+    reconnect_s: float = 0.5
+    """Pause before a lost worker is dialled again."""
+    grace_s: float = 10.0
+    """Seconds running requests get on SIGTERM."""
+
+    def __post_init__(self) -> None:
+        _range("num_batches", self.num_batches, 1, MAX_BATCHES)
+        _range("max_rows", self.max_rows, 1, MAX_ROWS)
+        _range("max_batch_size", self.max_batch_size, 1, self.max_rows)
+        _range("max_draft_tokens", self.max_draft_tokens, 1, 32)
+        _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
+        _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
+        _range("max_waiting_requests", self.max_waiting_requests, 0, 2**20)
+        _range("q_width", self.q_width, 1, 64)
+        if not self.verifier:
+            raise ConfigError("verifier='': want host:port")
+
+
+def _range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{name}={value}, want {low}..{high}")

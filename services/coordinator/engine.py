@@ -1,0 +1,247 @@
+"""The step loop, without a loop: every event that can unblock a batch plans and sends at once.
+
+Owns the core, and the text and stream of every live request. Runs on the event loop and never
+computes or waits: workers' sessions, RPCs and the membership tasks call it. Every method leaves
+the core planned as far as it can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from minedraft.api import Delta, Finished, RequestTiming, SpeculationStats, Usage
+from minedraft.errors import MineDraftError, StateError
+from minedraft.types import FinishReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
+    from minedraft.services.coordinator.core import Core
+    from minedraft.services.coordinator.output import Finish, OutputProcessor
+    from minedraft.services.coordinator.request import Request
+    from minedraft.services.coordinator.streams import EventStream
+    from minedraft.services.coordinator.timeline import Timeline
+    from minedraft.types import ModelInfo, RequestId, TokenLogprobs
+
+log = structlog.get_logger(__name__)
+
+_DRAFT_TIMEOUT_FLOOR_NS = 1 * 10**9
+_DRAFT_TIMEOUT_START_NS = 30 * 10**9
+_DRAFT_TIMEOUT_FACTOR = 6
+"""Times the longest of the last draft steps; generous, because a step without drafts is dear and
+a dead drafter is noticed by its link, not by this."""
+_NUM_RECENT_DRAFTS = 16
+
+
+@dataclass(slots=True)
+class Sample:
+    """One sequence on its way to a client."""
+
+    request: Request
+    processor: OutputProcessor
+    stream: EventStream
+    index: int = 0
+    arrived_ns: int = 0
+    admitted_ns: int = 0
+    first_token_ns: int = 0
+
+
+class Engine:
+    """See the module docstring.
+
+    Args:
+        core: The pure core.
+        timeline: Where steps are recorded.
+        clock: Monotonic nanoseconds.
+    """
+
+    def __init__(
+        self, core: Core, timeline: Timeline, *, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self.core = core
+        self.timeline = timeline
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Resolved with what broke the engine; the service then stops."""
+        self._clock = clock
+        self._samples: dict[RequestId, Sample] = {}
+        self._send_draft: Callable[[DraftPlan], None] | None = None
+        self._send_verify: Callable[[VerifyPlan], None] | None = None
+        self._recent_drafts: list[int] = []
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def submit(self, samples: Sequence[Sample]) -> None:
+        """Queue the samples of one request: all of them or none.
+
+        Raises:
+            CapacityError: the queue is full.
+            RequestError: an id is in use, or it can never fit.
+        """
+        self.core.check_capacity(len(samples))
+        submitted: list[Sample] = []
+        try:
+            for sample in samples:
+                self.core.submit(sample.request)
+                submitted.append(sample)
+        except MineDraftError:
+            for sample in submitted:
+                self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
+            raise
+        now = self._clock()
+        for sample in samples:
+            sample.arrived_ns = now
+            self._samples[sample.request.request_id] = sample
+        self._pump()
+
+    def abort(self, request_id: RequestId) -> bool:
+        """End a request with reason ABORT. Unknown and finished ids are fine.
+
+        Returns:
+            Whether it was live.
+        """
+        sample = self._samples.get(request_id)
+        if sample is None:
+            return False
+        progress = sample.processor.abort()
+        if progress.text:
+            sample.stream.push(Delta(sample.index, (), progress.text))
+        self._end(sample, progress.finish)
+        self._pump()
+        return True
+
+    # -- workers ----------------------------------------------------------------------------
+
+    def verifier_up(self, info: ModelInfo, send: Callable[[VerifyPlan], None]) -> None:
+        """A verifier session began."""
+        self._send_verify = send
+        self.core.verifier_up(info)
+        self._pump()
+
+    def verifier_lost(self) -> None:
+        """The verifier session ended; live requests wait for the next one."""
+        self._send_verify = self._send_draft = None
+        self.timeline.forget_plans()
+        self.core.verifier_lost()
+
+    def drafter_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
+        """A link to a drafter was formed."""
+        self._send_draft = send
+        self._recent_drafts.clear()
+        self.core.drafter_up(info, epoch)
+        self._pump()
+
+    def link_down(self) -> None:
+        """The drafter, or the link to it, is gone: from now on k = 0."""
+        self._send_draft = None
+        self.core.link_down()
+
+    def on_draft_result(self, result: DraftResult) -> None:
+        """The drafter is done with a step."""
+        self.timeline.drafted(result)
+        self._recent_drafts.append(result.timing.total_ns)
+        del self._recent_drafts[:-_NUM_RECENT_DRAFTS]
+        self.core.on_draft_result(result)
+
+    def on_verify_result(self, result: VerifyResult) -> None:
+        """The verifier is done with a step: commit, stream, plan the batch's next step.
+
+        Raises:
+            ProtocolError: the answer makes no sense; the session must end.
+        """
+        self.timeline.verified(result)
+        try:
+            for request, row in self.core.on_verify_result(result):
+                self._commit(self._samples[request.request_id], row)
+        finally:
+            self._pump()
+
+    # -- steering ---------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Plan again after a change from outside (mode)."""
+        self._pump()
+
+    def fail_all(self, err: MineDraftError) -> None:
+        """End every stream with an error."""
+        for sample in list(self._samples.values()):
+            self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
+            sample.stream.fail(err)
+        self._samples.clear()
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        longest = max(self._recent_drafts, default=None)
+        self.core.draft_timeout_ns = (
+            _DRAFT_TIMEOUT_START_NS
+            if longest is None
+            else max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest)
+        )
+        try:
+            for draft, verify in self.core.plan():
+                self.timeline.planned(draft, verify)
+                self._note_admissions(verify)
+                if draft is not None and self._send_draft is not None:
+                    self._send_draft(draft)
+                if self._send_verify is not None:
+                    self._send_verify(verify)
+        except StateError as err:  # a bug of ours: nothing that follows could be trusted
+            log.exception("engine.failed")
+            self.fail_all(err)
+            if not self.failure.done():
+                self.failure.set_exception(err)
+
+    def _note_admissions(self, verify: VerifyPlan) -> None:
+        if not verify.opens:
+            return
+        opened = {row.row_id for row in verify.opens}
+        for sample in self._samples.values():
+            if not sample.admitted_ns and sample.request.row_id in opened:
+                sample.admitted_ns = self._clock()
+
+    def _commit(self, sample: Sample, row: RowResult) -> None:
+        now = self._clock()
+        if not sample.first_token_ns:
+            sample.first_token_ns = now
+        progress = sample.processor.push(row.token_ids)
+        kept = row.token_ids[: progress.num_kept]
+        logprobs: tuple[TokenLogprobs, ...] = row.logprobs[: progress.num_kept]
+        self.core.commit(sample.request, kept)
+        sample.stream.push(Delta(sample.index, kept, progress.text, logprobs))
+        if progress.finish is not None:
+            self._end(sample, progress.finish)
+
+    def _end(self, sample: Sample, finish: Finish | None) -> None:
+        if finish is None:
+            raise StateError(f"request {sample.request.request_id}: ended without a reason")
+        request = sample.request
+        del self._samples[request.request_id]
+        self.core.finish(request.request_id, finish.reason.value)
+        now = self._clock()
+        sample.stream.finish(
+            Finished(
+                index=sample.index,
+                reason=finish.reason,
+                stop_token_id=finish.stop_token_id,
+                stop_string=finish.stop_string,
+                usage=Usage(len(request.prompt_token_ids), len(request.output_token_ids)),
+                speculation=SpeculationStats(
+                    num_drafts=request.stats.num_drafts,
+                    num_draft_tokens=request.stats.num_draft_tokens,
+                    num_accepted_tokens=request.stats.num_accepted_tokens,
+                    num_steps=request.stats.num_steps,
+                    acceptance_histogram=tuple(request.stats.acceptance_histogram),
+                ),
+                timing=RequestTiming(
+                    queue_ns=max(sample.admitted_ns - sample.arrived_ns, 0),
+                    ttft_ns=max(sample.first_token_ns - sample.arrived_ns, 0),
+                    e2e_ns=now - sample.arrived_ns,
+                ),
+            )
+        )

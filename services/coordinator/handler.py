@@ -1,0 +1,166 @@
+"""What the coordinator does for callers and operators. Values in, values out; no protobuf."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
+from minedraft.api import Started
+from minedraft.errors import (
+    DrainingError,
+    DuplicateRequestError,
+    InvalidRequestError,
+    WorkerUnavailableError,
+)
+from minedraft.services.coordinator.config import MAX_BATCHES
+from minedraft.services.coordinator.intake import Intake
+from minedraft.validation import validate_abort
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from minedraft.admin import Span
+    from minedraft.api import Event, GenerationRequest
+    from minedraft.plans import WorkerIdentity
+    from minedraft.services.coordinator.config import CoordinatorConfig
+    from minedraft.services.coordinator.engine import Engine, Sample
+    from minedraft.services.coordinator.membership import Membership
+    from minedraft.services.coordinator.tokenizer import Tokenizer
+    from minedraft.types import ModelInfo
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Handler:
+    """See `transport.public_service.PublicHandler`."""
+
+    def __init__(
+        self,
+        *,
+        config: CoordinatorConfig,
+        engine: Engine,
+        membership: Membership,
+        identity: WorkerIdentity,
+        tokenizer: Tokenizer | None,
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._membership = membership
+        self._identity = identity
+        self._tokenizer = tokenizer
+        self._samples: dict[str, list[Sample]] = {}
+        """Live samples by the caller's request id."""
+        self._draining = False
+
+    def drain(self) -> None:
+        """Take no new requests."""
+        self._draining = True
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Events of one request; leaving the iterator aborts it.
+
+        Raises:
+            MineDraftError: refused, or failed on the way.
+        """
+        if self._draining:
+            raise DrainingError("the service is shutting down; try another one, or later")
+        self._engine.core.check_capacity(request.sampling.n)
+        intake = Intake(self._tokenizer, self._target(), self._config.max_draft_tokens)
+        request_id, seed, samples, stream = await intake.accept(request)
+        if request_id in self._samples:
+            raise DuplicateRequestError(f"request_id {request_id!r} is in use")
+        self._engine.submit(samples)
+        self._samples[request_id] = samples
+        try:
+            yield Started(request_id, seed, len(samples[0].request.prompt_token_ids))
+            async for event in stream:
+                yield event
+        finally:
+            del self._samples[request_id]
+            self._abort(samples)
+
+    def abort(self, request_ids: Sequence[str]) -> int:
+        """Abort requests; returns how many were live."""
+        validate_abort(request_ids)
+        return sum(self._abort(self._samples.get(request_id, ())) for request_id in request_ids)
+
+    def target_info(self) -> TargetInfo:
+        """The target model.
+
+        Raises:
+            WorkerUnavailableError: no verifier has joined yet.
+        """
+        has_template = self._tokenizer is not None and self._tokenizer.has_chat_template
+        return TargetInfo(self._target(), has_template)
+
+    def server_info(self) -> ServerInfo:
+        """The server."""
+        return ServerInfo(
+            identity=self._identity,
+            mode=self._engine.core.mode,
+            max_waiting_requests=self._config.max_waiting_requests,
+            acceptance=self._membership.acceptance,
+        )
+
+    def status(self) -> Status:
+        """The state of everything."""
+        core = self._engine.core
+        totals = {f.name: getattr(core.counters, f.name) for f in fields(Counters)}
+        totals["num_finished"] = dict(core.counters.num_finished)
+        return Status(
+            identity=self._identity,
+            mode=core.mode,
+            batches=tuple(
+                BatchStatus(batch, core.phases(batch), core.in_flight_step(batch))
+                for batch in range(core.mode.num_batches)
+            ),
+            num_waiting=core.num_waiting,
+            num_running=core.num_running,
+            num_blocks=core.blocks.num_blocks,
+            num_blocks_used=core.blocks.num_used,
+            workers=self._membership.status(),
+            counters=Counters(**totals),
+            draining=self._draining,
+            rss_bytes=resident_bytes(),
+        )
+
+    def set_mode(self, mode: Mode) -> None:
+        """Change the mode.
+
+        Raises:
+            InvalidRequestError: a number is out of range.
+            PreconditionError: requests are live and more than k would change.
+        """
+        _range("num_batches", mode.num_batches, 1, MAX_BATCHES)
+        _range("max_batch_size", mode.max_batch_size, 1, self._config.max_rows)
+        _range("num_draft_tokens", mode.num_draft_tokens, 0, self._config.max_draft_tokens)
+        self._engine.core.set_mode(mode)
+        self._engine.pump()
+
+    def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
+        """Recent steps."""
+        return self._engine.timeline.spans(max_spans=max_spans, since_unix_ns=since_unix_ns)
+
+    def _target(self) -> ModelInfo:
+        model = self._membership.model
+        if model is None:
+            why = self._membership.verifier.last_error or "none has joined yet"
+            raise WorkerUnavailableError(f"no verifier: {why}")
+        return model
+
+    def _abort(self, samples: Sequence[Sample]) -> bool:
+        aborted = [self._engine.abort(sample.request.request_id) for sample in samples]
+        return any(aborted)
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 a hot, tiny read
+        return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def _range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{name}={value}, want {low}..{high}", field=name)

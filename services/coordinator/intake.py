@@ -1,0 +1,173 @@
+"""From a caller's request to samples the engine can run: checked, tokenized, resolved.
+
+Everything that can be refused is refused here, in this order: the queue is full (before any work
+is done), values out of range, a prompt that does not fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minedraft.errors import InvalidRequestError
+from minedraft.services.coordinator.engine import Sample
+from minedraft.services.coordinator.output import OutputProcessor
+from minedraft.services.coordinator.request import Request
+from minedraft.services.coordinator.streams import EventStream
+from minedraft.types import RequestId, RowParams
+from minedraft.validation import (
+    resolve_max_tokens,
+    validate_chat,
+    validate_prompt,
+    validate_request_id,
+    validate_sampling,
+    validate_speculation,
+    validate_text,
+)
+
+if TYPE_CHECKING:
+    from minedraft.api import GenerationRequest
+    from minedraft.services.coordinator.tokenizer import Tokenizer
+    from minedraft.types import ModelInfo, SamplingParams
+
+_LONG_TEXT_CHARS = 4096
+"""Text longer than this is tokenized in a worker thread: the event loop never computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What requests are checked against.
+
+    Args:
+        tokenizer: The target's; None: token ids only.
+        model: The target.
+        max_draft_tokens: Most k a request may ask for.
+    """
+
+    tokenizer: Tokenizer | None
+    model: ModelInfo
+    max_draft_tokens: int
+
+    async def accept(self, asked: GenerationRequest) -> tuple[str, int, list[Sample], EventStream]:
+        """Check a request and build its samples.
+
+        Returns:
+            Request id, seed, n samples and the stream they share.
+
+        Raises:
+            InvalidRequestError: a field is out of range; names field and value.
+        """
+        sampling = asked.sampling
+        validate_request_id(asked.request_id)
+        validate_sampling(
+            sampling,
+            vocab_size=self.model.vocab_size,
+            has_tokenizer=self.tokenizer is not None,
+            eos_token_ids=self.model.eos_token_ids,
+        )
+        validate_speculation(
+            asked.speculation,
+            vocab_size=self.model.vocab_size,
+            max_draft_tokens=self.max_draft_tokens,
+            max_model_len=self.model.max_model_len,
+        )
+        prompt = await self._prompt(asked)
+        max_tokens = resolve_max_tokens(
+            sampling.max_tokens,
+            num_prompt_tokens=len(prompt),
+            max_model_len=self.model.max_model_len,
+            is_chat=asked.messages is not None,
+        )
+        validate_prompt(
+            prompt,
+            vocab_size=self.model.vocab_size,
+            max_model_len=self.model.max_model_len,
+            max_tokens=max_tokens,
+            min_tokens=sampling.min_tokens,
+        )
+        request_id = asked.request_id or f"gen-{secrets.token_hex(8)}"
+        seed = sampling.seed if sampling.seed is not None else secrets.randbits(64)
+        stream = EventStream(sampling.n)
+        bad_words = self._bad_words(sampling)
+        samples = [
+            Sample(
+                request=Request(
+                    request_id=sample_id(request_id, index),
+                    prompt_token_ids=prompt,
+                    params=self._row_params(sampling, derive_seed(seed, index), bad_words),
+                    max_tokens=max_tokens,
+                    speculation=asked.speculation,
+                ),
+                processor=OutputProcessor(
+                    self.tokenizer,
+                    prompt,
+                    sampling,
+                    sampling.stop_token_ids,
+                    self.model.eos_token_ids,
+                    max_tokens,
+                ),
+                stream=stream,
+                index=index,
+            )
+            for index in range(sampling.n)
+        ]
+        return request_id, seed, samples, stream
+
+    async def _prompt(self, asked: GenerationRequest) -> tuple[int, ...]:
+        if asked.token_ids is not None:
+            return asked.token_ids
+        if self.tokenizer is None:
+            raise InvalidRequestError(
+                "prompt: this service has no tokenizer, send token_ids", field="prompt"
+            )
+        if asked.text is not None:
+            validate_text(asked.text)
+            if len(asked.text) <= _LONG_TEXT_CHARS:
+                return tuple(self.tokenizer.encode(asked.text))
+            return tuple(await asyncio.to_thread(self.tokenizer.encode, asked.text))
+        messages = [(message.role, message.content) for message in asked.messages or ()]
+        validate_chat(messages)
+        return tuple(await asyncio.to_thread(self.tokenizer.encode_chat, messages))
+
+    def _bad_words(self, sampling: SamplingParams) -> tuple[tuple[int, ...], ...]:
+        if self.tokenizer is None:
+            return ()
+        encode = self.tokenizer.encode_bad_word
+        return tuple(ids for word in sampling.bad_words for ids in encode(word))
+
+    def _row_params(
+        self, sampling: SamplingParams, seed: int, bad_words: tuple[tuple[int, ...], ...]
+    ) -> RowParams:
+        eos = () if sampling.ignore_eos else self.model.eos_token_ids
+        return RowParams(
+            temperature=sampling.temperature,
+            top_k=min(sampling.top_k, self.model.vocab_size),
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            logit_bias=sampling.logit_bias,
+            min_tokens=sampling.min_tokens,
+            stop_ids=(*eos, *sampling.stop_token_ids),
+            bad_words=bad_words,
+            allowed_token_ids=sampling.allowed_token_ids,
+            seed=seed,
+            logprobs=sampling.logprobs,
+        )
+
+
+def sample_id(request_id: str, index: int) -> RequestId:
+    """Id of one sample inside the engine; the first one's is the request's own."""
+    return RequestId(request_id if index == 0 else f"{request_id}#{index}")
+
+
+def derive_seed(seed: int, index: int) -> int:
+    """Seed of sample `index`: the first one's is the request's own, the others are hashed."""
+    if index == 0:
+        return seed
+    message = seed.to_bytes(8, "little") + index.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "little")

@@ -1,0 +1,69 @@
+"""Recent steps of both devices, for pictures and benchmarks. A ring: old spans fall out. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from minedraft.admin import Span
+
+if TYPE_CHECKING:
+    from minedraft.plans import DraftPlan, DraftResult, VerifyPlan, VerifyResult
+
+MAX_SPANS = 100_000
+
+
+class Timeline:
+    """Spans in the order in which they were reported."""
+
+    def __init__(self, max_spans: int = MAX_SPANS) -> None:
+        self._spans: deque[Span] = deque(maxlen=max_spans)
+        self._prefill_rows: dict[tuple[str, int], int] = {}
+
+    def planned(self, draft: DraftPlan | None, verify: VerifyPlan) -> None:
+        """Remember how many rows of a step feed a prompt; results do not say."""
+        if draft is not None and draft.rows:
+            rows = sum(row.num_draft_tokens == 0 for row in draft.rows)
+            self._prefill_rows["draft", draft.step_id] = rows
+        if verify.rows:
+            rows = sum(row.num_feed > 1 for row in verify.rows)
+            self._prefill_rows["verify", verify.step_id] = rows
+
+    def drafted(self, result: DraftResult) -> None:
+        """Record a draft step."""
+        self._spans.append(
+            Span(
+                lane="draft",
+                batch=result.batch,
+                step_id=result.step_id,
+                timing=result.timing,
+                num_rows=result.num_rows,
+                num_tokens=result.num_draft_tokens,
+                num_prefill_rows=self._prefill_rows.pop(("draft", result.step_id), 0),
+            )
+        )
+
+    def verified(self, result: VerifyResult) -> None:
+        """Record a verify step."""
+        self._spans.append(
+            Span(
+                lane="verify",
+                batch=result.batch,
+                step_id=result.step_id,
+                timing=result.timing,
+                num_rows=len(result.rows),
+                num_tokens=sum(len(row.token_ids) for row in result.rows),
+                num_draft_tokens=sum(row.num_draft_tokens for row in result.rows),
+                num_accepted_tokens=sum(row.num_accepted_tokens for row in result.rows),
+                num_prefill_rows=self._prefill_rows.pop(("verify", result.step_id), 0),
+            )
+        )
+
+    def forget_plans(self) -> None:
+        """Steps in flight will not report: a worker was lost."""
+        self._prefill_rows.clear()
+
+    def spans(self, *, max_spans: int = 0, since_unix_ns: int = 0) -> tuple[Span, ...]:
+        """Spans that began after a time, the newest `max_spans` of them (0: all), oldest first."""
+        found = tuple(span for span in self._spans if span.start_ns > since_unix_ns)
+        return found[-max_spans:] if max_spans else found

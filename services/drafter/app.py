@@ -1,0 +1,99 @@
+"""Composition root of the drafter: config -> objects -> serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from minedraft.errors import ModelError
+from minedraft.link.spec import LinkOptions
+from minedraft.model.executor import DeviceExecutor
+from minedraft.model.loader import load_runner
+from minedraft.services.drafter.config import DrafterKind
+from minedraft.services.drafter.draft_engine import DraftEngine
+from minedraft.services.drafter.handler import Handler
+from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
+from minedraft.transport.server import serve
+from minedraft.transport.worker_service import DrafterServicer
+from minedraft.worker.cores import parse_cores
+from minedraft.worker.identity import draw_identity
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    import grpc
+
+    from minedraft.services.drafter.config import DrafterConfig
+    from minedraft.transport.health import HealthServer
+
+log = structlog.get_logger(__name__)
+
+
+async def run(
+    config: DrafterConfig,
+    *,
+    ready: Callable[[str], None] = lambda _address: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until stopped.
+
+    Args:
+        config: Settings.
+        ready: Called with the bound `host:port` once the model is loaded and the port open.
+        stop: Ends it, for tests; otherwise signals do.
+
+    Raises:
+        ModelError: the model cannot be served.
+        ConfigError: an address cannot be bound.
+    """
+    async with DeviceExecutor(
+        cores=parse_cores(config.cpus), num_threads=config.threads
+    ) as executor:
+        runner = await executor.run(
+            load_runner,
+            config.model,
+            dtype=config.dtype,
+            num_blocks=config.num_blocks,
+            block_size=config.block_size,
+            device=config.device,
+        )
+        if not runner.info.tokenizer_fingerprint:
+            raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
+        engine = DraftEngine(
+            runner, DrafterKind(config.kind), max_catch_up_tokens=config.max_catch_up_tokens
+        )
+        handler = Handler(
+            engine=engine,
+            executor=executor,
+            identity=draw_identity(),
+            model=replace(runner.info, drafter_kind=config.kind, num_blocks=0),
+            link_options=LinkOptions(bind_host=config.link_bind_host),
+        )
+        servicer = DrafterServicer(handler)
+        handler.push = servicer.sessions.push
+
+        def register(server: grpc.aio.Server) -> tuple[str, ...]:
+            return (servicer.register(server),)
+
+        def on_bound(port: int, health: HealthServer | None) -> None:
+            address = f"{config.listen.rpartition(':')[0]}:{port}"
+            if health is not None:
+                health.set_ready(ready=True)
+            log.info("ready", address=address, model=runner.info.name, kind=config.kind)
+            ready(address)
+
+        try:
+            await serve(
+                config.listen,
+                register,
+                max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
+                health_address=config.health_listen,
+                grace_s=config.grace_s,
+                stop=stop,
+                on_bound=on_bound,
+            )
+        finally:
+            handler.close()

@@ -1,0 +1,63 @@
+"""Settings of a drafter process: frozen, checked on construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from minedraft.errors import ConfigError
+
+
+class DrafterKind(Enum):
+    """How a drafter comes by its tokens."""
+
+    MODEL = "model"  # a causal language model with the target's vocabulary
+    SYNTHETIC = "synthetic"  # a model, whose tokens are replaced to reach a given acceptance
+    ORACLE = "oracle"  # tests: the target itself
+    ANTI_ORACLE = "anti_oracle"  # tests: always another token than the model's
+    SCRIPTED = "scripted"  # tests: the request's reference tokens, no model step
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterConfig:
+    """What one drafter needs."""
+
+    model: str
+    """Directory or hub id of the draft model: safetensors and tokenizer."""
+    listen: str = "127.0.0.1:50051"
+    health_listen: str | None = None
+    kind: str = "model"
+    """One of `DrafterKind`."""
+    dtype: str = "float32"
+    """`float32` or `bfloat16`."""
+    num_blocks: int = 1024
+    """KV blocks of the drafter's own pool."""
+    block_size: int = 16
+    """Tokens a block holds."""
+    max_catch_up_tokens: int = 2048
+    """Most committed tokens fed in one step beside drafting; rows that need more are not drafted
+    for until they have caught up."""
+    device: str = "cpu"
+    cpus: str = ""
+    """Cores for the device thread, as taskset writes them ("0", "0-3,8"); empty: any."""
+    threads: int = 1
+    """Threads torch may use."""
+    link_bind_host: str = "127.0.0.1"
+    """Address a gloo link listens on."""
+    grace_s: float = 5.0
+    """Seconds a session gets to end on SIGTERM."""
+
+    def __post_init__(self) -> None:
+        kinds = {kind.value for kind in DrafterKind}
+        if self.kind not in kinds:
+            raise ConfigError(f"kind={self.kind!r}, want one of {', '.join(sorted(kinds))}")
+        if not self.model:
+            raise ConfigError("model='': name the draft model's directory or hub id")
+        if self.num_blocks < 1:
+            raise ConfigError(f"num_blocks={self.num_blocks}, want >= 1")
+        if not 1 <= self.block_size <= 1024:  # noqa: PLR2004 a block is a page, not a cache
+            raise ConfigError(f"block_size={self.block_size}, want 1..1024")
+        if self.max_catch_up_tokens < 1:
+            raise ConfigError(f"max_catch_up_tokens={self.max_catch_up_tokens}, want >= 1")
+        if self.threads < 1:
+            raise ConfigError(f"threads={self.threads}, want >= 1")

@@ -1,0 +1,64 @@
+"""What becomes of a token that the draft model drew: the kinds of drafters. Pure.
+
+A `model` drafter (and `oracle`, which is one with the target's weights) proposes what it drew.
+The others replace tokens, to test the pipeline or to measure it at a given acceptance. None of
+them can change the output: the verifier draws its own tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minedraft.services.drafter.config import DrafterKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from minedraft.services.drafter.rows import Row
+
+
+def propose(
+    kind: DrafterKind,
+    row: Row,
+    drawn: int,
+    prefix: Sequence[int],
+    *,
+    vocab_size: int,
+    coin: Callable[[int, int], float],
+) -> int:
+    """Return the token to propose.
+
+    Args:
+        kind: Kind of drafter.
+        row: The row.
+        drawn: What the model drew after `prefix`.
+        prefix: Drafts of this step before it.
+        vocab_size: Rows of the embedding.
+        coin: (seed, position) -> uniform in [0, 1), the same for every try of that position.
+    """
+    match kind:
+        case DrafterKind.ANTI_ORACLE:
+            return (drawn + 1) % vocab_size
+        case DrafterKind.SYNTHETIC:
+            reference = _reference(row, len(prefix))
+            if reference is None or row.synthetic_acceptance is None:
+                return drawn
+            position = row.sampling.num_tokens + len(prefix)
+            is_right = coin(row.sampling.params.seed, position) < row.synthetic_acceptance
+            return reference if is_right else (reference + 1) % vocab_size
+        case DrafterKind.SCRIPTED:
+            reference = _reference(row, len(prefix))
+            return drawn if reference is None else reference
+        case DrafterKind.MODEL | DrafterKind.ORACLE:
+            return drawn
+
+
+def scripted(row: Row, k: int) -> list[int]:
+    """Return up to k reference tokens that follow the committed ones."""
+    start = len(row.sampling.output_token_ids)
+    return list(row.reference_token_ids[start : start + k])
+
+
+def _reference(row: Row, offset: int) -> int | None:
+    index = len(row.sampling.output_token_ids) + offset
+    return row.reference_token_ids[index] if index < len(row.reference_token_ids) else None

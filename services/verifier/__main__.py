@@ -1,0 +1,9 @@
+"""`python -m minedraft.services.verifier` is `minedraft verifier`."""
+
+import sys
+
+from minedraft.cli.main import app
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "verifier")
+    app()

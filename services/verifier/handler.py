@@ -1,0 +1,122 @@
+"""What the verifier does with plans and link orders. Waits, never computes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from minedraft.link.form import form_receiver
+from minedraft.plans import LinkLost, WorkerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minedraft.link.endpoints import DraftReceiver
+    from minedraft.link.packet import DraftPacket
+    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.model.executor import DeviceExecutor
+    from minedraft.plans import VerifyPlan, VerifyResult, WorkerIdentity
+    from minedraft.services.verifier.verify_engine import VerifyEngine
+    from minedraft.transport.rendezvous import Rendezvous
+    from minedraft.types import ModelInfo
+
+log = structlog.get_logger(__name__)
+
+TRANSPORTS = ("local", "gloo", "grpc")
+_AT_ONCE_NS = 200_000
+"""A wait for drafts shorter than this found them there already."""
+
+
+class Handler:
+    """See `transport.worker_service.VerifierHandler`."""
+
+    def __init__(
+        self,
+        *,
+        engine: VerifyEngine,
+        executor: DeviceExecutor,
+        identity: WorkerIdentity,
+        model: ModelInfo,
+        acceptance: str,
+        rendezvous: Rendezvous,
+        link_options: LinkOptions,
+        link_address: str,
+    ) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._rendezvous = rendezvous
+        self._link_options = link_options
+        self._info = WorkerInfo(
+            identity=identity,
+            model=model,
+            transports=TRANSPORTS,
+            acceptance=acceptance,
+            link_address=link_address,
+        )
+        self._receiver: DraftReceiver | None = None
+        self._epoch = 0
+        self.push: Callable[[LinkLost], None] = lambda _lost: None
+        """Sends a note to the coordinator; set by the composition root."""
+
+    def info(self) -> WorkerInfo:
+        """Who and what this is."""
+        return self._info
+
+    async def begin_session(self) -> None:
+        """Forget all rows and the old coordinator's link."""
+        self._drop_link()
+        await self._executor.run(self._engine.reset)
+
+    async def form_link(self, spec: LinkSpec) -> str:
+        """Form the receiving end of a new link; the old one, if any, is given up first."""
+        self._drop_link()
+        loop = asyncio.get_running_loop()
+
+        def on_lost(epoch: int, reason: str) -> None:
+            loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason))
+
+        receiver = await form_receiver(
+            spec,
+            on_lost=on_lost,
+            vocab_size=self._info.model.vocab_size,
+            rendezvous=self._rendezvous,
+            options=self._link_options,
+        )
+        self._drop_link()  # two orders at once: the later one wins
+        self._receiver, self._epoch = receiver, spec.epoch
+        log.info("link.formed", epoch=spec.epoch, transport=receiver.description)
+        return receiver.description
+
+    async def run_plan(self, plan: VerifyPlan, arrived_ns: int) -> VerifyResult | None:
+        """Run one step: wait for its drafts, bounded, then verify."""
+        packet: DraftPacket | None = None
+        drafts_ns: int | None = None
+        receiver = self._receiver
+        if plan.epoch and receiver is not None and plan.epoch == self._epoch:
+            asked_ns = time.perf_counter_ns()
+            packet = await receiver.take(plan.step_id, plan.draft_timeout_ns / 1e9)
+            got_ns = time.perf_counter_ns()
+            drafts_ns = got_ns if got_ns - asked_ns > _AT_ONCE_NS else None
+            if packet is None:
+                log.info("drafts.missing", step_id=plan.step_id, epoch=plan.epoch)
+        return await self._executor.run(
+            self._engine.step, plan, packet, plan_ns=arrived_ns, drafts_ns=drafts_ns
+        )
+
+    def close(self) -> None:
+        """Give the link up."""
+        self._drop_link()
+
+    def _drop_link(self) -> None:
+        receiver, self._receiver, self._epoch = self._receiver, None, 0
+        if receiver is not None:
+            receiver.close()
+
+    def _on_lost(self, lost: LinkLost) -> None:
+        if lost.epoch == self._epoch:
+            log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
+            self._drop_link()
+            self.push(lost)

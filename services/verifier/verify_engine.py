@@ -1,0 +1,187 @@
+"""One verify step on the device: one forward over fed tokens and drafts, one acceptance decision.
+
+Owns the rows' histories and block tables; the coordinator owns the truth, so every row of a plan
+says the committed length it starts from and is brought to it first. A step is repeatable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from minedraft.errors import ProtocolError
+from minedraft.model.batch import RowInput
+from minedraft.model.sampling import SamplingRow
+from minedraft.plans import RowResult, VerifyResult
+from minedraft.services.verifier.acceptance import AcceptItem, Outcome, accept
+from minedraft.worker.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minedraft.link.packet import DraftedRow, DraftPacket
+    from minedraft.model.runner import ModelRunner
+    from minedraft.plans import VerifyPlan, VerifyRow
+    from minedraft.types import Acceptance, RowId
+
+
+@dataclass(slots=True)
+class _Row:
+    """An open row."""
+
+    sampling: SamplingRow
+    block_ids: list[int] = field(default_factory=list)
+
+    def committed(self, start: int, end: int) -> list[int]:
+        """Committed tokens of positions [start, end)."""
+        num_prompt = len(self.sampling.prompt_token_ids)
+        if start >= num_prompt:
+            return self.sampling.output_token_ids[start - num_prompt : end - num_prompt]
+        tokens = self.sampling.prompt_token_ids[start:end]
+        return tokens + self.sampling.output_token_ids[: max(end - num_prompt, 0)]
+
+
+class VerifyEngine:
+    """The verifier's device work. Every method runs on the device thread.
+
+    Args:
+        runner: The target.
+        rule: How drafts are accepted at temperature > 0.
+    """
+
+    def __init__(self, runner: ModelRunner, rule: Acceptance) -> None:
+        self._runner = runner
+        self._rule = rule
+        self._rows: dict[RowId, _Row] = {}
+        self._watch = Stopwatch()
+
+    @property
+    def num_rows(self) -> int:
+        """Open rows."""
+        return len(self._rows)
+
+    def reset(self) -> None:
+        """Forget all rows."""
+        self._rows.clear()
+
+    def step(
+        self, plan: VerifyPlan, packet: DraftPacket | None, *, plan_ns: int, drafts_ns: int | None
+    ) -> VerifyResult | None:
+        """Run one plan.
+
+        Args:
+            plan: What to do.
+            packet: Its drafts, as they came over the link; None if they did not come.
+            plan_ns: When the plan arrived (perf_counter).
+            drafts_ns: When the drafts arrived; None if nobody had to wait for them.
+
+        Returns:
+            What became of the rows; None if the plan has none.
+
+        Raises:
+            ProtocolError: the plan does not fit what this worker holds.
+        """
+        for row_id in plan.closes:
+            self._rows.pop(row_id, None)
+        for opened in plan.opens:
+            self._rows[opened.row_id] = _Row(
+                SamplingRow(opened.params, opened.prompt_token_ids, opened.output_token_ids)
+            )
+        if not plan.rows:
+            return None
+        self._watch.start()
+        drafted = {row.row_id: row for row in packet.rows} if packet is not None else {}
+        num_stale = 0
+        inputs: list[RowInput] = []
+        items: list[AcceptItem] = []
+        for planned in plan.rows:
+            row = self._bring_up(planned)
+            drafts, is_stale = _usable_drafts(planned, drafted.get(int(planned.row_id)))
+            num_stale += is_stale
+            feed_end = planned.num_computed + planned.num_feed
+            token_ids = row.committed(planned.num_computed, feed_end)
+            is_sampled = feed_end == planned.base_len
+            ids = drafts.token_ids[: planned.num_draft_tokens] if drafts is not None else ()
+            inputs.append(
+                RowInput(
+                    token_ids=[*token_ids, *ids],
+                    start=planned.num_computed,
+                    block_ids=row.block_ids,
+                    num_logits=len(ids) + 1 if is_sampled else 0,
+                )
+            )
+            if is_sampled:
+                q = drafts.q[: len(ids)] if drafts is not None and drafts.q else None
+                items.append(AcceptItem(row=row.sampling, draft_token_ids=ids, q=q))
+        with self._watch.measure("forward"):
+            logits = self._runner.forward(inputs)
+        with self._watch.measure("sample"):
+            outcomes = accept(logits, items, self._rule)
+        rows = self._results(plan, inputs, items, outcomes)
+        timing = self._watch.stop(plan_ns=plan_ns, drafts_ns=drafts_ns)
+        return VerifyResult(plan.step_id, plan.batch, tuple(rows), timing, num_stale)
+
+    def _bring_up(self, planned: VerifyRow) -> _Row:
+        """Bring a row's history and block table to what the plan says."""
+        row = self._rows.get(planned.row_id)
+        if row is None:
+            raise ProtocolError(f"verify plan names row {planned.row_id}, which is not open")
+        row.sampling.set_committed(planned.base_len, planned.new_token_ids)
+        if planned.block_offset > len(row.block_ids):
+            raise ProtocolError(
+                f"row {planned.row_id}: block_offset {planned.block_offset}, "
+                f"the table has {len(row.block_ids)} blocks"
+            )
+        row.block_ids[planned.block_offset :] = planned.new_block_ids
+        feed_end = planned.num_computed + planned.num_feed
+        capacity = len(row.block_ids) * self._runner.block_size
+        if (
+            planned.num_feed < 1
+            or feed_end > planned.base_len
+            or feed_end + planned.num_draft_tokens > capacity
+            or (planned.num_draft_tokens and feed_end != planned.base_len)
+            or any(not 0 <= block < self._runner.num_blocks for block in planned.new_block_ids)
+        ):
+            raise ProtocolError(
+                f"row {planned.row_id}: feed [{planned.num_computed}, {feed_end}) and "
+                f"{planned.num_draft_tokens} drafts of base_len {planned.base_len} "
+                f"do not fit {capacity} positions"
+            )
+        return row
+
+    def _results(
+        self,
+        plan: VerifyPlan,
+        inputs: Sequence[RowInput],
+        items: Sequence[AcceptItem],
+        outcomes: Sequence[Outcome],
+    ) -> list[RowResult]:
+        decided = iter(zip(items, outcomes, strict=True))
+        rows = []
+        for planned, fed in zip(plan.rows, inputs, strict=True):
+            if fed.num_logits == 0:
+                rows.append(RowResult(planned.row_id, planned.base_len, ()))
+                continue
+            item, outcome = next(decided)
+            rows.append(
+                RowResult(
+                    row_id=planned.row_id,
+                    base_len=planned.base_len,
+                    token_ids=tuple(outcome.token_ids),
+                    num_draft_tokens=len(item.draft_token_ids),
+                    num_accepted_tokens=outcome.num_accepted,
+                    logprobs=tuple(outcome.logprobs or ()),
+                )
+            )
+        return rows
+
+
+def _usable_drafts(
+    planned: VerifyRow, drafted: DraftedRow | None
+) -> tuple[DraftedRow | None, bool]:
+    """Drafts that continue exactly the committed length, and whether planned ones are missing."""
+    if planned.num_draft_tokens == 0:
+        return None, False
+    if drafted is None or drafted.base_len != planned.base_len:
+        return None, True
+    return drafted, False

@@ -1,0 +1,136 @@
+"""Three services in one event loop, ports 0, tiny models: what integration tests run against."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from minedraft.client import Client
+from minedraft.services.coordinator.app import run as run_coordinator
+from minedraft.services.coordinator.config import CoordinatorConfig
+from minedraft.services.drafter.app import run as run_drafter
+from minedraft.services.drafter.config import DrafterConfig
+from minedraft.services.verifier.app import run as run_verifier
+from minedraft.services.verifier.config import VerifierConfig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+LOOPBACK = "127.0.0.1:0"
+
+
+class Service:
+    """One service as a task that can be stopped and whose address is known."""
+
+    def __init__(self, run, config) -> None:
+        self._run, self._config = run, config
+        self._stop = asyncio.Event()
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        self._task = asyncio.create_task(
+            self._run(self._config, ready=self._on_ready, stop=self._stop)
+        )
+        await asyncio.wait((self._task, self._ready), return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            await self._task
+        return self._ready.result()
+
+    async def stop(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    def _on_ready(self, address: str) -> None:
+        self._ready.set_result(address)
+
+
+@dataclass
+class Cluster:
+    """What a test talks to."""
+
+    client: Client
+    coordinator: Service
+    verifier: Service
+    drafter: Service | None
+
+
+@asynccontextmanager
+async def cluster(
+    target: Path,
+    draft: Path | None = None,
+    *,
+    kind: str = "model",
+    mode: tuple[int, int, int] = (2, 4, 3),
+    link: str = "local",
+    acceptance: str = "coupled",
+    num_blocks: int = 256,
+    coordinator: Callable[[CoordinatorConfig], CoordinatorConfig] = lambda config: config,
+) -> AsyncIterator[Cluster]:
+    """Run all three; ready when the link is up (or without a drafter when the verifier is)."""
+    verifier = Service(
+        run_verifier,
+        VerifierConfig(
+            model=str(target),
+            listen=LOOPBACK,
+            num_blocks=num_blocks,
+            acceptance=acceptance,
+            block_size=8,
+            grace_s=0.1,
+        ),
+    )
+    drafter = None
+    verifier_address = await verifier.start()
+    drafters: tuple[str, ...] = ()
+    if draft is not None:
+        drafter = Service(
+            run_drafter,
+            DrafterConfig(
+                model=str(draft),
+                kind=kind,
+                listen=LOOPBACK,
+                num_blocks=num_blocks,
+                block_size=8,
+                grace_s=0.1,
+            ),
+        )
+        drafters = (await drafter.start(),)
+    config = CoordinatorConfig(
+        listen=LOOPBACK,
+        verifier=verifier_address,
+        drafters=drafters,
+        tokenizer=str(target),
+        num_batches=mode[0],
+        max_batch_size=mode[1],
+        num_draft_tokens=mode[2],
+        link=link,
+        reconnect_s=0.02,
+        grace_s=0.1,
+    )
+    service = Service(run_coordinator, coordinator(replace(config)))
+    address = await service.start()
+    client = await Client.connect(address)
+    try:
+        await until_up(client, with_drafter=draft is not None)
+        yield Cluster(client, service, verifier, drafter)
+    finally:
+        await client.close()
+        await service.stop()
+        if drafter is not None:
+            await drafter.stop()
+        await verifier.stop()
+
+
+async def until_up(client: Client, *, with_drafter: bool) -> None:
+    """Wait until every worker has joined and the link is formed."""
+    while True:
+        status = await client.status()
+        roles = {worker.role: worker for worker in status.workers if worker.connected}
+        is_linked = "drafter" in roles and roles["drafter"].link_epoch > 0
+        if "verifier" in roles and (is_linked or not with_drafter):
+            return
+        await asyncio.sleep(0.01)
