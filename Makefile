@@ -108,8 +108,9 @@ demo-coder: $(STAMP) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to dow
 bench: $(STAMP) ## the speed figures of benchmarks/, against their targets
 	$(BIN)/python benchmarks/run_all.py
 
-docs: $(STAMP) ## redraw the state diagram from its table, then test the documents
-	$(BIN)/pytest tests/architecture/test_documents.py --update-golden
+docs: $(STAMP) ## redraw the diagrams of docs/ from the code; the diff is the review
+	$(BIN)/pytest -q tests/architecture/test_documents.py tests/architecture/test_diagram.py --update-golden
+	@git --no-pager diff --stat -- docs
 
 clean: ## remove what was built; the model cache stays
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
