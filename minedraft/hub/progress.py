@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -24,7 +25,6 @@ from rich.progress import Progress as RichBars
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rich.console import Console
     from rich.text import Text
 
 Unit = Literal["bytes", "items"]
@@ -49,7 +49,7 @@ def no_progress(stage: str, done: int, total: int, unit: Unit) -> None:
 
 
 class RichProgress:
-    """One bar a stage, drawn on the console while the context is open."""
+    """One bar a stage, drawn on the console (None: standard error) while the context is open."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._bars = RichBars(
@@ -58,7 +58,7 @@ class RichProgress:
             BarColumn(),
             _CountColumn(),
             TimeRemainingColumn(),
-            console=console,
+            console=console or Console(stderr=True),
         )
         self._tasks: dict[str, TaskID] = {}
 
