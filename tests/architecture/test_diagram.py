@@ -42,6 +42,7 @@ def imported() -> set[tuple[str, str]]:
     edges = {
         (part(importer), part(target))
         for importer in graph.modules
+        if not importer.endswith(".__main__")  # the command line under another name
         for target in graph.find_modules_directly_imported_by(importer)
     }
     # The package itself only offers Client under its own name.

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from minedraft.cli.main import app
 from minedraft.services.coordinator.request import TRANSITIONS
 from tests.architecture.sources import ROOT
 
@@ -61,3 +62,16 @@ def test_every_decision_record_is_listed_in_order():
     assert [name[:4] for name in records] == [f"{n:04d}" for n in range(1, len(records) + 1)]
     listed = (ROOT / "docs" / "adr" / "README.md").read_text()
     assert not [name for name in records if f"]({name})" not in listed]
+
+
+def test_the_readme_asks_in_ten_lines_that_compile():
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    compile(code, "README.md", "exec")
+    assert len([line for line in code.splitlines() if line]) <= 10
+
+
+def test_every_command_of_the_readme_exists():
+    named = re.findall(r"minedraft ([a-z]+)\b", (ROOT / "README.md").read_text())
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert named
+    assert not set(named) - known
