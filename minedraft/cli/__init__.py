@@ -1,0 +1,1 @@
+"""The command line. Starts without torch; only the workers' commands load it."""

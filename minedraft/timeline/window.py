@@ -23,14 +23,40 @@ def last_steps(spans: Sequence[Span], num_steps: int) -> tuple[Span, ...]:
     Returns:
         By start time; empty if there are none.
     """
-    ordered = sorted(spans, key=lambda span: span.start_ns)
-    verifies = [span for span in ordered if span.lane == "verify"][-num_steps:]
-    if not verifies:
-        return tuple(ordered[-num_steps:])
+    verifies = sorted((span for span in spans if span.lane == "verify"), key=_start)[-num_steps:]
+    return _between(spans, verifies) if verifies else tuple(sorted(spans, key=_start)[-num_steps:])
+
+
+def full_steps(spans: Sequence[Span], num_steps: int, *, num_rows: int) -> tuple[Span, ...]:
+    """Pick the first run of verify steps that all had `num_rows` rows and no prompt tokens.
+
+    Args:
+        spans: Any order.
+        num_steps: Verify spans to keep; > 0.
+        num_rows: Rows of a full batch.
+
+    Returns:
+        By start time, with what the drafter did meanwhile. If no run is as long, the longest.
+    """
+    verifies = sorted((span for span in spans if span.lane == "verify"), key=_start)
+    best: list[Span] = []
+    run: list[Span] = []
+    for span in verifies:
+        is_full = span.num_rows == num_rows and span.num_prefill_rows == 0
+        run = [*run, span] if is_full else []
+        if len(run) > len(best):
+            best = run
+        if len(best) >= num_steps:
+            break
+    return _between(spans, best) if best else last_steps(spans, num_steps)
+
+
+def _between(spans: Sequence[Span], verifies: Sequence[Span]) -> tuple[Span, ...]:
     begin, end = verifies[0].start_ns, max(span.end_ns for span in verifies)
-    return tuple(
-        span
-        for span in ordered
-        # a draft that ends where the window begins is not part of the picture
-        if span.end_ns > begin and span.start_ns < end
-    )
+    # a draft that ends where the window begins is not part of the picture
+    shown = (span for span in spans if span.end_ns > begin and span.start_ns < end)
+    return tuple(sorted(shown, key=_start))
+
+
+def _start(span: Span) -> int:
+    return span.start_ns

@@ -1,0 +1,157 @@
+"""`minedraft bench`: measure AR, SD and PSD on running services, or on services of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from minedraft.admin import Mode
+from minedraft.bench.prompts import load_prompts
+from minedraft.bench.result import BenchResult
+from minedraft.bench.runner import BenchOptions, run_bench
+from minedraft.bench.table import lines, table
+from minedraft.cli.cluster import ClusterSpec
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.cli.serve import find_models, started
+from minedraft.client import Client
+from minedraft.errors import ConfigError
+
+
+def bench(
+    *,
+    prompts: Annotated[Path, typer.Option(help="JSON Lines with `turns`, as Spec-Bench.")],
+    modes: Annotated[str, typer.Option(help="Of ar, sd, psd; with commas.")] = "ar,sd,psd",
+    batch: Annotated[int, typer.Option(min=1, help="M: slots of a batch; psd has two.")] = 8,
+    k: Annotated[int, typer.Option("--k", min=1, max=32, help="Draft tokens a step.")] = 4,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens a request.")] = 64,
+    synthetic_acceptance: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Share of tokens a synthetic drafter gets right."),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Where the figures go.")] = None,
+    num_prompts: Annotated[
+        int | None, typer.Option(min=1, help="Requests in every mode; default: 4 x batch.")
+    ] = None,
+    max_prompt_chars: Annotated[
+        int | None, typer.Option(min=1, help="Leave longer prompts out.")
+    ] = None,
+    chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--raw", help="Default: chat if the target has a template."),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    target: Annotated[
+        str, typer.Option(help="Start services of its own: target's directory or hub id.")
+    ] = "",
+    draft: Annotated[str, typer.Option(help="Likewise: the drafter's.")] = "",
+    pair: Annotated[str, typer.Option(help="Likewise: a pair of demo models.")] = "",
+    dtype: Annotated[str, typer.Option(help="Of its own services.")] = "float32",
+    num_blocks: Annotated[int, typer.Option(min=1, help="Of its own services.")] = 1024,
+) -> None:
+    """Measure AR, SD and PSD with the same prompts, greedy, and compare their outputs."""
+    options = BenchOptions(
+        prompts=load_prompts(prompts, limit=num_prompts or 4 * batch, max_chars=max_prompt_chars),
+        modes=tuple(mode.strip() for mode in modes.split(",") if mode.strip()),
+        batch=batch,
+        num_draft_tokens=k,
+        max_tokens=max_tokens,
+        synthetic_acceptance=synthetic_acceptance,
+        use_chat=chat,
+    )
+    spec: ClusterSpec | None = None
+    if target or pair:
+        target, draft, dtype = find_models(target, draft, pair, dtype)
+        if not draft and set(options.modes) != {"ar"}:
+            raise ConfigError(f"draft='': modes {modes} need a drafter")
+        spec = ClusterSpec(
+            target=target,
+            draft=draft,
+            mode=Mode(2, batch, k) if draft else Mode(1, batch, 0),
+            listen="127.0.0.1:0",
+            dtype=dtype,
+            drafter_kind="model" if synthetic_acceptance is None else "synthetic",
+            num_blocks=num_blocks,
+        )
+    result = asyncio.run(_bench(options, address, spec))
+    show(result, out)
+    if json_file is not None:
+        write_json(json_file, result)
+
+
+async def _bench(options: BenchOptions, address: str, spec: ClusterSpec | None) -> BenchResult:
+    async with AsyncExitStack() as stack:
+        if spec is not None:
+            cluster = await stack.enter_async_context(started(spec))
+            address = cluster.address
+        client = await Client.connect(address, timeout_s=CONNECT_TIMEOUT_S)
+        await stack.enter_async_context(client)
+        with bars(err) as progress:
+            return await run_bench(client, options, progress=progress)
+
+
+def show(result: BenchResult, console: Console, *, title: str = "") -> None:
+    """Print the table and the lines under it."""
+    if result.synthetic_acceptance is not None:
+        note = f"SYNTHETIC acceptance of {result.synthetic_acceptance:g}"
+        title = f"{title} ({note})" if title else note
+    console.print(table(result, title=title))
+    for line in lines(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def write_json(path: Path, result: BenchResult) -> None:
+    """Write the figures and say where."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result.to_json(), indent=1) + "\n", encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"json={str(path)!r}: {failure.strerror}") from None
+    err.print(f"figures: {path}", soft_wrap=True)
+
+
+class Bars:
+    """A bar a phase of the bench."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+
+    def begin(self, name: str, num_tokens: int) -> None:
+        """Start the bar of the next phase; a warm-up's goes when it is over."""
+        self._task = self._progress.add_task(name, total=num_tokens)
+
+    def advance(self, num_tokens: int) -> None:
+        """Move it."""
+        if self._task is not None:
+            self._progress.advance(self._task, num_tokens)
+
+
+@contextmanager
+def bars(console: Console) -> Iterator[Bars]:
+    """Draw progress while the context is open."""
+    columns = (
+        TextColumn("{task.description:<16}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tokens"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Bars(progress)

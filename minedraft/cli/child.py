@@ -1,0 +1,131 @@
+"""One child process: started, waited for, stopped. Knows processes, not roles."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minedraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+_TAIL_LINES = 15
+_MAX_TAIL_BYTES = 16_384
+
+
+class ChildError(ConfigError):
+    """A child ended by itself; the message holds the end of its log."""
+
+
+class Child:
+    """`minedraft <arguments>` in a session of its own, its output in a file.
+
+    The two ends of a socket pair tie it to us: it writes its address when it is ready, and it
+    stops when we are gone.
+    """
+
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, ours: socket.socket, log: Path
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+        self._ours = ours
+
+    @classmethod
+    async def start(
+        cls, name: str, arguments: Sequence[str], *, log: Path, env: Mapping[str, str]
+    ) -> Self:
+        """Start it.
+
+        Args:
+            name: For people, and the log's reader.
+            arguments: Of the command line; the option that ties it to us is added.
+            log: Where its stdout and stderr go.
+            env: Added to our own environment.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs:
+            file = await asyncio.to_thread(log.open, "wb")
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "minedraft.cli.main",
+                    *arguments,
+                    f"--parent-fd={theirs.fileno()}",
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    env={**os.environ, **env},
+                    pass_fds=(theirs.fileno(),),
+                    # Ctrl-C must reach it through us, in our order, not from the terminal.
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                await asyncio.to_thread(file.close)
+        return cls(name, process, ours, log)
+
+    async def ready(self) -> str:
+        """Wait until it serves.
+
+        Returns:
+            Its address.
+
+        Raises:
+            ChildError: it ended instead.
+        """
+        loop = asyncio.get_running_loop()
+        received = b""
+        while not received.endswith(b"\n"):
+            piece = await loop.sock_recv(self._ours, 256)
+            if not piece:  # its end is closed: it is gone, or going
+                await self.died()
+            received += piece
+        return received.decode().strip()
+
+    async def died(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            ChildError: always, when it has ended.
+        """
+        code = await self._process.wait()
+        tail = await asyncio.to_thread(self._tail)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        raise ChildError(f"the {self.name} {how}; the end of {self.log}:\n{tail}")
+
+    async def stop(self, *, grace_s: float) -> None:
+        """Ask it to end; kill it if it has not after `grace_s`."""
+        if self._process.returncode is None:
+            self._signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._process.wait()
+            except TimeoutError:
+                self._signal(signal.SIGKILL)
+                await self._process.wait()
+        self._ours.close()
+
+    def _signal(self, signum: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signum)
+
+    def _tail(self) -> str:
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MAX_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+        return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

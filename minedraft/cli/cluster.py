@@ -1,0 +1,256 @@
+"""Coordinator, drafter and verifier as three processes on this machine, up and down together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minedraft.admin import Mode
+from minedraft.cli.child import Child
+from minedraft.client import Client
+from minedraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from minedraft.admin import Status
+
+_COORDINATOR_GRACE_S = 12.0  # it lets live requests finish first
+_WORKER_GRACE_S = 8.0
+_JOIN_TIMEOUT_S = 60.0
+_POLL_S = 0.05
+_MAX_DRAFT_TOKENS = 16
+_MAX_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """What to start."""
+
+    target: str
+    """Directory of the target model."""
+    draft: str = ""
+    """Directory of the draft model; empty: no drafter, so AR only."""
+    mode: Mode = field(default_factory=lambda: Mode(2, 8, 4))
+    listen: str = "127.0.0.1:50050"
+    """Where the coordinator listens; port 0: a free one."""
+    dtype: str = "float32"
+    drafter_kind: str = "model"
+    num_blocks: int = 1024
+    """KV blocks of each worker."""
+    link: str = ""
+    """Transport of the token link; empty: the coordinator's default."""
+    acceptance: str = "coupled"
+    verifier_cpus: str = ""
+    """Cores of the verifier; empty: one of its own if there are two."""
+    drafter_cpus: str = ""
+    threads: int = 1
+    """Threads of each worker."""
+    log_dir: str = ""
+    """Where the logs go; empty: a temporary directory."""
+
+    def worker_cpus(self) -> tuple[str, str]:
+        """Cores of verifier and drafter: apart wherever there are two."""
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) < 2 * self.threads:
+            return self.verifier_cpus, self.drafter_cpus
+        verifier, drafter = cores[: self.threads], cores[self.threads : 2 * self.threads]
+        return (
+            self.verifier_cpus or ",".join(map(str, verifier)),
+            self.drafter_cpus or ",".join(map(str, drafter)),
+        )
+
+
+class Cluster:
+    """The three processes; `async with` starts and stops them.
+
+    Args:
+        spec: What to start.
+        on_ready: Told the role and address of each process once it serves.
+
+    Raises:
+        ConfigError: on entry: the port is in use.
+        ChildError: on entry: a process ended instead of serving.
+    """
+
+    def __init__(
+        self, spec: ClusterSpec, *, on_ready: Callable[[str, str], None] = lambda _role, _at: None
+    ) -> None:
+        self._spec = spec
+        self._on_ready = on_ready
+        self._children: list[Child] = []  # in the order of starting
+        self.log_dir = Path()
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        check_port(self._spec.listen)
+        self.log_dir = await asyncio.to_thread(_make_log_dir, self._spec.log_dir)
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self._stop()
+
+    async def watch(self) -> None:
+        """Wait for the first process to end.
+
+        Raises:
+            ChildError: when one has.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for child in self._children:
+                    group.create_task(child.died(), name=f"watch-{child.name}")
+        except ExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
+
+    async def _start(self) -> None:
+        workers = [await self._spawn("verifier", verifier_arguments(self._spec))]
+        if self._spec.draft:
+            workers.append(await self._spawn("drafter", drafter_arguments(self._spec)))
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._ready(worker)) for worker in workers]
+        except ExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
+        verifier, *drafters = [task.result() for task in tasks]
+        arguments = coordinator_arguments(self._spec, verifier, tuple(drafters))
+        coordinator = await self._spawn("coordinator", arguments)
+        self.address = await self._ready(coordinator)
+        await self._joined()
+
+    async def _joined(self) -> None:
+        """Wait until the coordinator has its workers and their link."""
+        problem = ""
+        try:
+            async with asyncio.timeout(_JOIN_TIMEOUT_S):
+                async with await Client.connect(self.address) as client:
+                    # The coordinator tells nobody: a look is all there is.
+                    while problem := _missing(await client.status()):  # noqa: ASYNC110
+                        await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise ConfigError(f"{problem}; logs in {self.log_dir}") from None
+
+    async def _spawn(self, role: str, arguments: list[str]) -> Child:
+        threads = str(self._spec.threads)
+        child = await Child.start(
+            role,
+            [role, *arguments, "--log-json"],
+            log=self.log_dir / f"{role}.log",
+            env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+        )
+        self._children.append(child)
+        return child
+
+    async def _ready(self, child: Child) -> str:
+        address = await child.ready()
+        self._on_ready(child.name, address)
+        return address
+
+    async def _stop(self) -> None:
+        while self._children:  # the coordinator first: it still needs the others to drain
+            child = self._children.pop()
+            coordinator = child.name == "coordinator"
+            await child.stop(grace_s=_COORDINATOR_GRACE_S if coordinator else _WORKER_GRACE_S)
+
+
+def verifier_arguments(spec: ClusterSpec) -> list[str]:
+    """Build the verifier's options."""
+    return [
+        f"--model={spec.target}",
+        "--listen=127.0.0.1:0",
+        f"--dtype={spec.dtype}",
+        f"--num-blocks={spec.num_blocks}",
+        f"--acceptance={spec.acceptance}",
+        f"--cpus={spec.worker_cpus()[0]}",
+        f"--threads={spec.threads}",
+    ]
+
+
+def drafter_arguments(spec: ClusterSpec) -> list[str]:
+    """Build the drafter's options."""
+    return [
+        f"--model={spec.draft}",
+        f"--kind={spec.drafter_kind}",
+        "--listen=127.0.0.1:0",
+        f"--dtype={spec.dtype}",
+        f"--num-blocks={spec.num_blocks}",
+        f"--cpus={spec.worker_cpus()[1]}",
+        f"--threads={spec.threads}",
+    ]
+
+
+def coordinator_arguments(spec: ClusterSpec, verifier: str, drafters: tuple[str, ...]) -> list[str]:
+    """Build the coordinator's options."""
+    arguments = [
+        f"--listen={spec.listen}",
+        f"--verifier={verifier}",
+        f"--drafters={','.join(drafters)}",
+        f"--tokenizer={spec.target}",
+        f"--num-batches={spec.mode.num_batches}",
+        f"--max-batch-size={spec.mode.max_batch_size}",
+        f"--num-draft-tokens={spec.mode.num_draft_tokens}",
+        # Room for `Admin.SetMode`: these two size the packets of the link for good.
+        f"--max-draft-tokens={max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens)}",
+        f"--max-rows={max(_MAX_ROWS, 2 * spec.mode.max_batch_size)}",
+    ]
+    return [*arguments, f"--link={spec.link}"] if spec.link else arguments
+
+
+def _missing(status: Status) -> str:
+    """Say what keeps the coordinator from working; empty: nothing."""
+    if not status.workers:
+        return "the coordinator knows no worker"
+    wants_link = status.mode.num_draft_tokens > 0
+    for worker in status.workers:
+        why = f": {worker.last_error}" if worker.last_error else ""
+        if not worker.connected:
+            return f"the {worker.role} at {worker.address} has not joined{why}"
+        if wants_link and worker.role == "drafter" and not worker.link_epoch:
+            return f"the drafter at {worker.address} has no token link{why}"
+    return ""
+
+
+def check_port(listen: str) -> None:
+    """Make sure that a port is free, before a model is loaded for it.
+
+    Raises:
+        ConfigError: not `host:port`, not an address of this machine, or the port is in use.
+    """
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 16 bits
+        raise ConfigError(f"listen={listen!r}: want host:port")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as err:
+            raise ConfigError(
+                f"listen={listen!r}: port {port} cannot be used: {err.strerror}; "
+                "choose another with --listen"
+            ) from None
+
+
+def _make_log_dir(wanted: str) -> Path:
+    if not wanted:
+        return Path(tempfile.mkdtemp(prefix="minedraft-"))
+    directory = Path(wanted)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,84 @@
+"""Makes command-line options of a config dataclass, and the config of their values. Starts nothing.
+
+One list of settings: a field with its docstring is the option with its help.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from dataclasses import MISSING, Field, fields
+from itertools import pairwise
+from typing import Annotated, Any, cast
+
+import typer
+
+from minedraft.errors import ConfigError
+
+
+def parameters(config_class: type[Any]) -> list[inspect.Parameter]:
+    """Build one keyword parameter a field, annotated for typer.
+
+    A tuple of text is one option with commas: then an environment variable can hold it too.
+    """
+    hints, texts = typing.get_type_hints(config_class), field_docs(config_class)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[
+                str if _is_tuple(hints[field.name]) else hints[field.name],
+                typer.Option(help=texts.get(field.name, "")),
+            ],
+            default=_default(field),
+        )
+        for field in fields(config_class)
+    ]
+
+
+def build(config_class: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN401  # an instance
+    """Build the config from the values of its options.
+
+    Raises:
+        ConfigError: a value out of its range.
+    """
+    hints = typing.get_type_hints(config_class)
+    typed = {
+        name: _split(value) if _is_tuple(hints[name]) else value for name, value in values.items()
+    }
+    try:
+        return config_class(**typed)
+    except (TypeError, ValueError) as err:
+        raise ConfigError(str(err)) from None
+
+
+def field_docs(config_class: type) -> dict[str, str]:
+    """Read the docstring under each field of a dataclass, each in one line."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(config_class)))
+    body = cast("ast.ClassDef", tree.body[0]).body
+    return {
+        node.target.id: " ".join(str(following.value.value).split())
+        for node, following in pairwise(body)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+    }
+
+
+def _is_tuple(hint: object) -> bool:
+    return typing.get_origin(hint) is tuple
+
+
+def _default(field: Field[Any]) -> Any:  # noqa: ANN401  # of the field's type
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    if field.default is MISSING:
+        return inspect.Parameter.empty
+    return ",".join(field.default) if isinstance(field.default, tuple) else field.default
+
+
+def _split(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -1,0 +1,217 @@
+"""`minedraft demo`: from nothing to a measured table and a picture of the rotation, in one go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Final
+
+import typer
+
+import minedraft
+from minedraft.admin import Mode
+from minedraft.api import Completion
+from minedraft.bench.prompts import load_prompts
+from minedraft.bench.result import BenchResult
+from minedraft.bench.runner import BenchOptions, run_bench
+from minedraft.cli.answers import AnswerBoard
+from minedraft.cli.bench import bars, show, write_json
+from minedraft.cli.cluster import ClusterSpec
+from minedraft.cli.generate import summary
+from minedraft.cli.options import out
+from minedraft.cli.serve import started
+from minedraft.cli.timeline import write_picture, write_trace
+from minedraft.client import Client
+from minedraft.errors import ConfigError
+from minedraft.timeline.window import full_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What one demo does."""
+
+    dtype: str
+    prompts: str
+    """Name of the file under data/."""
+    batch: int
+    k: int
+    max_tokens: int
+    """Output tokens of a bench request."""
+    num_prompts: int
+    max_prompt_chars: int
+    answer_tokens: int
+    """Most output tokens of a streamed answer."""
+    synthetic_acceptance: float | None
+    num_blocks: int
+
+
+DEMOS: Final = MappingProxyType(
+    {
+        "smollm2": Demo(
+            dtype="float32",
+            prompts="spec_bench.jsonl",
+            batch=4,
+            k=3,
+            max_tokens=64,
+            num_prompts=24,
+            max_prompt_chars=400,
+            answer_tokens=120,
+            synthetic_acceptance=0.8,
+            num_blocks=512,
+        ),
+        "coder": Demo(
+            dtype="bfloat16",
+            prompts="humaneval.jsonl",
+            batch=4,
+            k=4,
+            max_tokens=64,
+            num_prompts=16,
+            max_prompt_chars=900,
+            answer_tokens=160,
+            synthetic_acceptance=None,
+            num_blocks=512,
+        ),
+    }
+)
+_NUM_ANSWERS = 4
+_PICTURE_STEPS = 14
+
+
+def demo(
+    pair: Annotated[str, typer.Argument(help="smollm2 (fp32) or coder (bf16).")] = "smollm2",
+    *,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Another prompt file; default: from data/.")
+    ] = None,
+    out_dir: Annotated[Path, typer.Option("--out", help="Where picture and figures go.")] = Path(
+        "out"
+    ),
+) -> None:
+    """Fetch a pair of models, serve them, stream answers, measure AR, SD and PSD."""
+    settings = DEMOS.get(pair)
+    if settings is None:
+        raise ConfigError(f"pair={pair!r}: want one of {', '.join(DEMOS)}")
+    path = prompts or data_file(settings.prompts)
+    texts = load_prompts(path, limit=settings.num_prompts, max_chars=settings.max_prompt_chars)
+    begin = time.monotonic()
+    out.rule("1. models", align="left")
+    from minedraft.hub.pairs import ensure_pair
+
+    found = ensure_pair(pair)
+    out.print(f"target {found.target_dir}\ndraft  {found.draft_dir}", soft_wrap=True)
+    spec = ClusterSpec(
+        target=str(found.target_dir),
+        draft=str(found.draft_dir),
+        mode=Mode(2, settings.batch, settings.k),
+        listen="127.0.0.1:0",
+        dtype=settings.dtype,
+        # As long as no request carries a reference, it drafts with its model like any other.
+        drafter_kind="model" if settings.synthetic_acceptance is None else "synthetic",
+        num_blocks=settings.num_blocks,
+    )
+    asyncio.run(_demo(pair, settings, spec, texts, out_dir / pair))
+    out.print(f"done in {time.monotonic() - begin:.0f} s")
+
+
+def data_file(name: str) -> Path:
+    """Find a file of the checkout's data/, from the working directory or from the package.
+
+    Raises:
+        ConfigError: it is in neither.
+    """
+    places = (Path("data"), Path(minedraft.__file__).resolve().parents[1] / "data")
+    for place in places:
+        if (place / name).is_file():
+            return place / name
+    raise ConfigError(f"data/{name} is not here: run it from a checkout, or give --prompts FILE")
+
+
+async def _demo(
+    pair: str, settings: Demo, spec: ClusterSpec, texts: tuple[str, ...], out_dir: Path
+) -> None:
+    out.rule("2. coordinator, drafter and verifier, a process each", align="left")
+    async with started(spec) as cluster, await Client.connect(cluster.address) as client:
+        verifier, drafter = spec.worker_cpus()
+        out.print(f"verifier on core {verifier or 'any'}, drafter on core {drafter or 'any'}")
+        out.rule("3. answers, streamed in parallel", align="left")
+        await _stream_answers(client, texts[:: len(texts) // _NUM_ANSWERS][:_NUM_ANSWERS], settings)
+        out.rule("4. AR, SD and PSD with the same prompts", align="left")
+        options = BenchOptions(
+            prompts=texts,
+            batch=settings.batch,
+            num_draft_tokens=settings.k,
+            max_tokens=settings.max_tokens,
+        )
+        title = f"{pair}, {settings.dtype}, greedy, {len(texts)} prompts x {settings.max_tokens}"
+        with bars(out) as progress:
+            measured = await run_bench(client, options, progress=progress)
+        show(measured, out, title=title)
+        write_json(out_dir / "bench.json", measured)
+        if settings.synthetic_acceptance is not None:
+            synthetic = await _synthetic(client, options, settings.synthetic_acceptance, measured)
+            show(synthetic, out, title=title)
+            write_json(out_dir / "bench-synthetic.json", synthetic)
+    _draw(measured, spec, out_dir)
+    _verdict(measured)
+
+
+async def _stream_answers(client: Client, texts: Sequence[str], settings: Demo) -> None:
+    with AnswerBoard(texts, out) as board:
+        async with asyncio.TaskGroup() as group:
+            for i, text in enumerate(texts):
+                group.create_task(_answer(client, board, i, text, settings), name=f"answer-{i}")
+
+
+async def _answer(
+    client: Client, board: AnswerBoard, index: int, text: str, settings: Demo
+) -> Completion:
+    start = time.perf_counter()
+    stream = client.stream(
+        messages=[{"role": "user", "content": text}],
+        temperature=0.0,
+        max_tokens=settings.answer_tokens,
+    )
+    async for delta in stream:
+        board.push(index, delta.text)
+    completion = stream.completion
+    board.finish(index, summary(completion, time.perf_counter() - start))
+    return completion
+
+
+async def _synthetic(
+    client: Client, options: BenchOptions, acceptance: float, measured: BenchResult
+) -> BenchResult:
+    """Measure SD and PSD once more; AR has no drafts, so its figures stay."""
+    out.rule(f"5. the same with a SYNTHETIC acceptance of {acceptance:g}", align="left")
+    out.print(
+        "The drafter does the same work, but this share of its tokens is made right, to show the "
+        "timing of a pair that fits better than this small one.",
+        soft_wrap=True,
+    )
+    again = replace(
+        options,
+        modes=("sd", "psd"),
+        synthetic_acceptance=acceptance,
+        reference=measured.modes["ar"].outputs,
+    )
+    with bars(out) as progress:
+        result = await run_bench(client, again, progress=progress)
+    plain = {name: mode for name, mode in measured.modes.items() if name.startswith("ar")}
+    return replace(result, modes={**plain, **result.modes})
+
+
+def _draw(measured: BenchResult, spec: ClusterSpec, out_dir: Path) -> None:
+    psd = measured.modes["psd"]
+    shown = full_steps(psd.spans, _PICTURE_STEPS, num_rows=psd.steady.num_rows)
+    names = f"{Path(spec.target).name} with {Path(spec.draft).name}, {spec.dtype}"
+    write_picture(out_dir / "rotation.svg", shown, psd.measurement.mode, subtitle=names)
+    write_trace(out_dir / "rotation.trace.json", psd.spans)
+
+
+def _verdict(measured: BenchResult) -> None:
+    out.print(f"requests that agree in all modes: {measured.agreement:.0%}")
+    out.print(f"identical outputs: {'yes' if measured.identical_outputs else 'no'}")

@@ -1,0 +1,171 @@
+"""`minedraft generate` and `minedraft chat`: text in, text out, through the client."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from minedraft.api import Completion
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.client import SyncClient
+from minedraft.client.options import GenerateOptions
+from minedraft.errors import MineDraftError
+
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, help="Most output tokens; default: 256, or what fits.")
+]
+Temperature = Annotated[float, typer.Option(help="0: the likeliest token every time.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Same seed, same text; default: drawn.")]
+_MAX_TOKENS = 256
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="Text to continue or answer; - reads stdin.")],
+    *,
+    address: Address = DEFAULT_ADDRESS,
+    max_tokens: MaxTokens = _MAX_TOKENS,
+    temperature: Temperature = 0.7,
+    top_p: Annotated[float, typer.Option(help="Keep this much of the distribution.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Keep so many tokens; 0: all.")] = 0,
+    seed: Seed = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="Samples.")] = 1,
+    stop: Annotated[list[str] | None, typer.Option(help="End at this text; repeatable.")] = None,
+    stream: Annotated[bool, typer.Option(help="Show text as it comes.")] = True,
+    chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--raw", help="As a chat message, or as plain text to continue; "
+                     "default: chat if the target has a template."),
+    ] = None,
+    system: Annotated[str, typer.Option(help="System message of the chat.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:  # fmt: skip
+    """Generate text from one prompt."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    options: GenerateOptions = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+        "n": n,
+        "stop": stop or (),
+    }
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+        if chat is None:
+            chat = client.model_info().has_chat_template
+        messages = _messages(text, system) if chat else None
+        start = time.perf_counter()
+        if stream and n == 1 and not as_json:
+            completion = _show(client, None if chat else text, messages, options)
+        else:
+            completion = client.generate(None if chat else text, messages=messages, **options)
+            if as_json:
+                out.print_json(json.dumps(_as_json(completion)))
+                return
+            for choice in completion.choices:
+                if n > 1:
+                    out.rule(f"sample {choice.index}")
+                out.out(choice.text, highlight=False)
+        err.print(summary(completion, time.perf_counter() - start), style="dim", soft_wrap=True)
+
+
+def chat(
+    *,
+    address: Address = DEFAULT_ADDRESS,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 0.7,
+    seed: Seed = None,
+    system: Annotated[str, typer.Option(help="System message.")] = "",
+) -> None:
+    """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends the chat."""
+    history = [{"role": "system", "content": system}] if system else []
+    options: GenerateOptions = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+        name = client.model_info().model.name
+        err.print(f"{name} at {address}; Ctrl-D ends the chat", style="dim", soft_wrap=True)
+        while (said := _ask()) is not None:
+            if not said.strip():
+                continue
+            history.append({"role": "user", "content": said})
+            answer = _answer(client, history, options)
+            if answer is None:
+                history.pop()
+            else:
+                history.append({"role": "assistant", "content": answer})
+
+
+def summary(completion: Completion, wall_s: float) -> str:
+    """One line about how an answer came."""
+    choice, stats = completion.choices[0], completion.speculation
+    num_tokens = completion.usage.num_output_tokens
+    parts = [
+        f"{choice.finish_reason.value} after {num_tokens} tokens",
+        f"{num_tokens / wall_s:.1f} tokens/s" if wall_s else "",
+        f"first token {choice.timing.ttft_ns / 1e6:.0f} ms",
+        f"{stats.mean_acceptance_length:.2f} tokens a verify step" if stats.num_drafts else "",
+        f"seed {completion.seed}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _show(
+    client: SyncClient,
+    prompt: str | None,
+    messages: list[dict[str, str]] | None,
+    options: GenerateOptions,
+) -> Completion:
+    stream = client.stream(prompt, messages=messages, **options)
+    for delta in stream:
+        out.out(delta.text, end="", highlight=False)
+    out.out("")
+    return stream.completion
+
+
+def _answer(
+    client: SyncClient, history: list[dict[str, str]], options: GenerateOptions
+) -> str | None:
+    """Stream one answer; None if it failed or was stopped before its first word."""
+    pieces: list[str] = []
+    start = time.perf_counter()
+    stream = client.stream(messages=history, **options)
+    try:
+        for delta in stream:
+            pieces.append(delta.text)
+            out.out(delta.text, end="", highlight=False)
+    except KeyboardInterrupt:  # the half answer stays: a person may refer to it
+        err.print(" [stopped]", style="dim", markup=False)
+        return "".join(pieces) or None
+    except MineDraftError as failure:  # a chat outlives one bad question
+        err.print(f"error: {failure}", style="red", markup=False)
+        return None
+    out.out("")
+    err.print(summary(stream.completion, time.perf_counter() - start), style="dim", soft_wrap=True)
+    return "".join(pieces)
+
+
+def _ask() -> str | None:
+    with suppress(EOFError, KeyboardInterrupt):
+        return out.input("[bold]> [/bold]")
+    return None
+
+
+def _messages(text: str, system: str) -> list[dict[str, str]]:
+    said = [{"role": "user", "content": text}]
+    return [{"role": "system", "content": system}, *said] if system else said
+
+
+def _as_json(completion: Completion) -> dict[str, Any]:
+    def plain(value: Any) -> Any:  # noqa: ANN401  # whatever asdict gives
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        return getattr(value, "value", value)  # enums by value
+
+    return {str(key): plain(value) for key, value in asdict(completion).items()}

@@ -1,0 +1,101 @@
+"""`minedraft fetch` and `minedraft distill`, and what `PATH_OR_ID` means. Torch only when asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minedraft.cli.options import err, out
+from minedraft.errors import ConfigError
+
+_FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "tokenizer.model")
+
+
+def resolve(path_or_id: str, *, option: str) -> str:
+    """Find the directory of a model; a hub id is downloaded first.
+
+    Args:
+        path_or_id: A directory, or `owner/name` on the model hub.
+        option: Name of the setting, for the message.
+
+    Raises:
+        ConfigError: neither a directory nor a model that can be fetched.
+    """
+    directory = Path(path_or_id).expanduser()
+    if directory.is_dir():
+        return str(directory.resolve())
+    owner, _, name = path_or_id.partition("/")
+    if not owner or not name or "/" in name or owner.startswith((".", "~")):
+        raise ConfigError(f"{option}={path_or_id!r}: no such directory, and not a hub id")
+    from huggingface_hub import snapshot_download
+
+    err.print(f"{option}: fetching {path_or_id} from the model hub", markup=False)
+    try:
+        return snapshot_download(path_or_id, allow_patterns=list(_FILES))
+    except Exception as failure:
+        reason = str(failure).partition("\n")[0]
+        raise ConfigError(
+            f"{option}={path_or_id!r}: no such directory, and the hub did not give it: {reason}"
+        ) from failure
+
+
+def fetch(
+    pair: Annotated[str, typer.Argument(help="Name of a pair: smollm2 or coder.")],
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Where models are kept; default: ~/.cache/minedraft.")
+    ] = None,
+) -> None:
+    """Fetch a pair of demo models and make them ready; prints their directories."""
+    from minedraft.hub.pairs import ensure_pair
+
+    found = ensure_pair(pair, cache_dir=cache_dir)
+    out.print(f"target {found.target_dir}\ndraft  {found.draft_dir}", soft_wrap=True)
+
+
+def distill(
+    *,
+    target: Annotated[str, typer.Option(help="The model to make a drafter for: directory or id.")],
+    prompts: Annotated[
+        list[Path], typer.Option(help="JSON Lines with `turns`; repeatable. Not the bench's own.")
+    ],
+    output: Annotated[Path, typer.Option(help="Directory for the drafter.")],
+    layers: Annotated[
+        str, typer.Option(help="Target layers to start from, as 0,1,2,29; default: three and last.")
+    ] = "",
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, tokens.")] = 200,
+    epochs: Annotated[float, typer.Option(help="Passes over the answers.")] = 3.4,
+    peak_learning_rate: Annotated[float, typer.Option(help="Of the training.")] = 1e-3,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same drafter.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+) -> None:
+    """Make a drafter from a target: a few of its layers, trained on its own answers."""
+    from minedraft.bench.prompts import load_prompts
+    from minedraft.distill.options import DistillOptions
+    from minedraft.distill.run import run_distill
+    from minedraft.hub.progress import RichProgress
+
+    options = DistillOptions(
+        target=Path(resolve(target, option="target")),
+        output=output,
+        layers=_numbers(layers),
+        max_new_tokens=max_new_tokens,
+        epochs=epochs,
+        peak_learning_rate=peak_learning_rate,
+        seed=seed,
+        device=device,
+    )
+    texts = [text for path in prompts for text in load_prompts(path)]
+    with RichProgress(err) as progress:
+        made = run_distill(options, texts, progress=progress)
+    out.print(f"layers   {made.layers_dir}", soft_wrap=True)
+    if made.complete_dir is not None:
+        out.print(f"complete {made.complete_dir}", soft_wrap=True)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ConfigError(f"layers={text!r}: want numbers with commas") from None

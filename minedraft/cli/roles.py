@@ -1,0 +1,110 @@
+"""`minedraft coordinator|drafter|verifier`: one process, one role, options from its config class.
+
+The role's code (and torch) is imported when the command runs, not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Protocol, cast
+
+import typer
+
+from minedraft import log
+from minedraft.cli import config_options
+from minedraft.errors import ConfigError
+
+_HELP = {
+    "coordinator": "Run a coordinator: the service that clients talk to.",
+    "drafter": "Run a drafter: the service with the draft model.",
+    "verifier": "Run a verifier: the service with the target model.",
+}
+
+
+class Run(Protocol):
+    """`run` of a role's app.py."""
+
+    def __call__(
+        self, config: object, *, ready: Callable[[str], None], stop: asyncio.Event | None
+    ) -> Awaitable[None]:
+        """Serve until `stop` is set; `ready` gets the address once."""
+
+
+def add_roles(app: typer.Typer) -> None:
+    """Add one command a role."""
+    for role, text in _HELP.items():
+        app.command(role, help=text, rich_help_panel="Services, one each")(command(role))
+
+
+def command(role: str) -> Callable[..., None]:
+    """Build the command of a role; its signature is what typer reads."""
+    module = importlib.import_module(f"minedraft.services.{role}.config")
+    config_class = getattr(module, f"{role.capitalize()}Config")
+
+    def run(*, log_level: str, log_json: bool | None, parent_fd: int, **values: object) -> None:
+        json = not sys.stderr.isatty() if log_json is None else log_json
+        log.configure(role, level=_level(log_level), json=json)
+        config = config_options.build(config_class, values)
+        app = importlib.import_module(f"minedraft.services.{role}.app")
+        asyncio.run(serve(cast("Run", app.run), config, parent_fd))
+
+    own = [
+        _own("log_level", Annotated[str, typer.Option(help="Lowest level: debug, info, ...")],
+             "info"),
+        _own("log_json", Annotated[bool | None, typer.Option("--log-json/--log-text",
+             help="One JSON object a line; default: unless stderr is a terminal.")], None),
+        _own("parent_fd", Annotated[int, typer.Option(hidden=True)], -1),
+    ]  # fmt: skip
+    every = [*config_options.parameters(config_class), *own]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    return run
+
+
+async def serve(run: Run, config: object, parent_fd: int = -1) -> None:
+    """Serve until a signal, or until the parent is gone.
+
+    Args:
+        run: The role.
+        config: Its config.
+        parent_fd: Our end of a socket pair, or -1. The parent reads our address from its end;
+            when it dies, however it does, we read the end of the stream and stop too.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    if parent_fd < 0:
+        await run(config, ready=lambda _address: None, stop=stop)
+        return
+    with socket.socket(fileno=parent_fd) as parent:
+        parent.setblocking(False)
+        loop.add_reader(parent, stop.set)  # the parent never writes: readable is its end
+        try:
+            await run(config, ready=lambda address: _tell(parent, address), stop=stop)
+        finally:
+            loop.remove_reader(parent)
+
+
+def _tell(parent: socket.socket, address: str) -> None:
+    parent.send(f"{address}\n".encode())
+
+
+def _level(name: str) -> int:
+    level = logging.getLevelNamesMapping().get(name.upper())
+    if level is None:
+        raise ConfigError(f"log_level={name!r}: want debug, info, warning or error")
+    return level
+
+
+def _own(name: str, annotation: object, default: object) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )

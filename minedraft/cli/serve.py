@@ -1,0 +1,171 @@
+"""`minedraft serve`: all three services on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Annotated
+
+import typer
+
+from minedraft.admin import Mode
+from minedraft.cli.cluster import Cluster, ClusterSpec, check_port
+from minedraft.cli.models import resolve
+from minedraft.cli.options import DEFAULT_ADDRESS, err
+from minedraft.errors import ConfigError
+
+MODES = ("ar", "sd", "psd")
+
+
+def serve(
+    *,
+    target: Annotated[
+        str, typer.Option("--target", envvar="MINEDRAFT_TARGET", help="Directory or hub id.")
+    ] = "",
+    draft: Annotated[
+        str, typer.Option("--draft", envvar="MINEDRAFT_DRAFT", help="Directory or hub id.")
+    ] = "",
+    pair: Annotated[
+        str, typer.Option(help="A pair of demo models instead: smollm2 or coder.")
+    ] = "",
+    mode: Annotated[
+        str,
+        typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotating."),
+    ] = "psd",
+    batch: Annotated[int, typer.Option(min=1, help="Most requests in a batch.")] = 8,
+    k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens a step.")] = 4,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    listen: Annotated[
+        str, typer.Option(envvar="MINEDRAFT_LISTEN", help="Where clients connect, host:port.")
+    ] = DEFAULT_ADDRESS,
+    drafter_kind: Annotated[
+        str, typer.Option(help="model, or synthetic for `bench --synthetic-acceptance`.")
+    ] = "model",
+    num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of each worker.")] = 1024,
+    acceptance: Annotated[str, typer.Option(help="coupled or rejection.")] = "coupled",
+    link: Annotated[str, typer.Option(help="Token link: gloo or grpc; default: gloo.")] = "",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
+    verifier_cpus: Annotated[str, typer.Option(help="Cores of the verifier, as 0-3.")] = "",
+    drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, as 4.")] = "",
+    log_dir: Annotated[str, typer.Option(help="Where the logs go; default: a new one.")] = "",
+) -> None:
+    """Start coordinator, drafter and verifier on this machine; Ctrl-C stops them."""
+    check_port(listen)
+    target, draft, dtype = find_models(target, draft, pair, dtype)
+    spec = ClusterSpec(
+        target=target,
+        draft=draft,
+        mode=build_mode(mode, batch, k),
+        listen=listen,
+        dtype=dtype,
+        drafter_kind=drafter_kind,
+        num_blocks=num_blocks,
+        link=link,
+        acceptance=acceptance,
+        verifier_cpus=verifier_cpus,
+        drafter_cpus=drafter_cpus,
+        threads=threads,
+        log_dir=log_dir,
+    )
+    if spec.mode.num_draft_tokens and not draft:
+        raise ConfigError(f"draft='': mode {mode} needs a drafter; give --draft, or --mode ar")
+    asyncio.run(run_until_stopped(spec))
+
+
+async def run_until_stopped(spec: ClusterSpec) -> None:
+    """Run the three services until SIGINT, SIGTERM or the death of one of them.
+
+    Raises:
+        ChildError: one of them ended by itself.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    stopping = loop.create_task(stop.wait(), name="stop")
+    serving = loop.create_task(_serve(spec), name="serve")
+    await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        stopping.cancel()
+        await serving
+        return
+    err.print("stopping ...")
+    serving.cancel()
+    await asyncio.wait((serving,))
+    err.print("stopped")
+
+
+async def _serve(spec: ClusterSpec) -> None:
+    async with started(spec) as cluster:
+        err.print(f"logs: {cluster.log_dir}", soft_wrap=True)
+        err.print(f'serving at {cluster.address}; try: minedraft generate "Hello" -a '
+                  f"{cluster.address}", soft_wrap=True)  # fmt: skip
+        await cluster.watch()
+
+
+class started:  # noqa: N801  # used as a function
+    """A cluster with a progress display while it comes up; use with `async with`."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        self._begin = time.monotonic()
+        self._status = err.status(_waiting_for(spec, set()))
+        self._up: set[str] = set()
+        self._cluster = Cluster(spec, on_ready=self._on_ready)
+
+    async def __aenter__(self) -> Cluster:
+        """Start it."""
+        with self._status:
+            return await self._cluster.__aenter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Stop it."""
+        await self._cluster.__aexit__(None, None, None)
+
+    def _on_ready(self, role: str, address: str) -> None:
+        self._up.add(role)
+        err.print(f"{role} ready at {address} after {time.monotonic() - self._begin:.1f} s")
+        self._status.update(_waiting_for(self._spec, self._up))
+
+
+def _waiting_for(spec: ClusterSpec, up: set[str]) -> str:
+    roles = ["verifier", *(["drafter"] if spec.draft else []), "coordinator"]
+    return f"starting {', '.join(role for role in roles if role not in up)} ..."
+
+
+def build_mode(mode: str, batch: int, k: int) -> Mode:
+    """Turn `ar`, `sd` or `psd` into numbers.
+
+    Raises:
+        ConfigError: another word, or drafts wanted but none allowed.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"mode={mode!r}: want one of {', '.join(MODES)}")
+    if mode != "ar" and k == 0:
+        raise ConfigError(f"k=0: mode {mode} drafts at least one token; use --mode ar")
+    return Mode(2 if mode == "psd" else 1, batch, 0 if mode == "ar" else k)
+
+
+def find_models(target: str, draft: str, pair: str, dtype: str) -> tuple[str, str, str]:
+    """Find the directories of target and draft, and check the dtype.
+
+    Raises:
+        ConfigError: no target, a pair and a target at once, or a dtype that does not exist.
+    """
+    if dtype not in {"float32", "bfloat16"}:
+        raise ConfigError(f"dtype={dtype!r}: want float32 or bfloat16")
+    if pair:
+        if target or draft:
+            raise ConfigError(f"pair={pair!r}: give a pair, or --target and --draft, not both")
+        from minedraft.hub.pairs import ensure_pair
+
+        found = ensure_pair(pair)
+        return str(found.target_dir), str(found.draft_dir), dtype
+    if not target:
+        raise ConfigError("target='': give --target, or --pair smollm2")
+    return (
+        resolve(target, option="target"),
+        resolve(draft, option="draft") if draft else "",
+        dtype,
+    )

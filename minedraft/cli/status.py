@@ -1,0 +1,101 @@
+"""`minedraft status`: what the coordinator is doing, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from minedraft.admin import Status
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, out
+from minedraft.client import SyncClient
+
+
+def status(
+    address: Address = DEFAULT_ADDRESS,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show batches, workers, KV use and totals."""
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+        if as_json:
+            out.print_json(json.dumps(asdict(client.status())))
+            return
+        if not watch:
+            out.print(view(client.status(), address))
+            return
+        with suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False) as live:
+            while True:
+                live.update(view(client.status(), address), refresh=True)
+                time.sleep(interval)
+
+
+def view(status: Status, address: str) -> Group:
+    """Lay a status out for a terminal."""
+    mode = status.mode
+    uptime_s = time.time() - status.identity.started_unix_ns / 1e9
+    head = (
+        f"coordinator {address}: {'draining' if status.draining else 'serving'}, "
+        f"up {uptime_s:.0f} s, {status.rss_bytes / 2**20:.0f} MiB\n"
+        f"mode {mode.name}: {mode.num_batches} x {mode.max_batch_size} requests, "
+        f"k = {mode.num_draft_tokens}; {status.num_running} running, "
+        f"{status.num_waiting} waiting; KV blocks {status.num_blocks_used} of {status.num_blocks}"
+    )
+    return Group(Text(head), _workers(status), _batches(status), Text(_totals(status)))
+
+
+def _workers(status: Status) -> Table:
+    table = _table("worker", "address", "state", "model", "link")
+    for worker in status.workers:
+        kind = f", {worker.model.drafter_kind}" if worker.model.drafter_kind else ""
+        state = "connected" if worker.connected else "away"
+        table.add_row(
+            worker.role,
+            worker.address,
+            f"{state}: {worker.last_error}" if worker.last_error else state,
+            f"{worker.model.name} ({worker.model.dtype}{kind})" if worker.model.name else "-",
+            worker.link_description or "-",
+        )
+    return table
+
+
+def _batches(status: Status) -> Table:
+    table = _table("batch", "requests", "step in flight")
+    for batch in status.batches:
+        phases = ", ".join(f"{num} {phase}" for phase, num in batch.num_by_phase.items() if num)
+        step = str(batch.step_id) if batch.step_id else "-"
+        table.add_row(str(batch.batch), phases or "-", step)
+    return table
+
+
+def _totals(status: Status) -> str:
+    counters = status.counters
+    finished = ", ".join(f"{num} {reason}" for reason, num in counters.num_finished.items())
+    lines = [
+        f"requests: {counters.num_requests} accepted, finished: {finished or 'none'}",
+        f"steps: {counters.num_steps}, output tokens: {counters.num_output_tokens}",
+    ]
+    if counters.num_draft_tokens and counters.num_drafts:
+        rate = counters.num_accepted_tokens / counters.num_draft_tokens
+        length = 1 + counters.num_accepted_tokens / counters.num_drafts
+        lines.append(
+            f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens a verified row, "
+            f"{counters.num_stale_drafts} stale"
+        )
+    return "\n".join(lines)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

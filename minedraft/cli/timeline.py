@@ -1,0 +1,69 @@
+"""`minedraft timeline`: the newest steps of both devices as a picture and as a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minedraft.admin import Mode, Span
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err
+from minedraft.client import SyncClient
+from minedraft.errors import ConfigError
+from minedraft.timeline.svg import render
+from minedraft.timeline.trace import to_chrome_trace
+from minedraft.timeline.window import last_steps
+
+
+def timeline(
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="SVG picture.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Trace for ui.perfetto.dev or chrome://tracing.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Verify steps in the picture.")] = 16,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Draw what drafter and verifier did lately."""
+    if out is None and trace is None:
+        raise ConfigError("out='', trace='': give --out picture.svg, --trace trace.json, or both")
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+        spans = client.timeline()
+        mode = client.server_info().mode
+    if not spans:
+        raise ConfigError(f"address={address!r}: the coordinator has made no step yet")
+    if out is not None:
+        write_picture(out, last_steps(spans, steps), mode)
+    if trace is not None:
+        write_trace(trace, spans)
+
+
+def write_picture(path: Path, spans: Sequence[Span], mode: Mode, *, subtitle: str = "") -> None:
+    """Write the picture of `spans` and say where."""
+    title = {
+        "ar": "MineDraft: plain decoding, no drafts",
+        "sd": "MineDraft: one batch, drafted and then verified",
+        "psd": "MineDraft: two batches rotating",
+    }[mode.name]
+    facts = (
+        f"{mode.num_batches} x {mode.max_batch_size} requests, k = {mode.num_draft_tokens}"
+        f"{'; ' if subtitle else ''}{subtitle}"
+    )
+    _write(path, render(spans, title=title, subtitle=facts))
+    err.print(f"picture: {path}", soft_wrap=True)
+
+
+def write_trace(path: Path, spans: Sequence[Span]) -> None:
+    """Write the trace of `spans` and say where."""
+    _write(path, json.dumps(to_chrome_trace(spans)))
+    err.print(f"trace: {path} (open it in ui.perfetto.dev)", soft_wrap=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"cannot write {path}: {failure.strerror}") from None
