@@ -56,7 +56,8 @@ def main() -> None:
     print(
         f"{len(prompts)} prompts of {args.prompts}, {report.num_tokens} tokens, greedy, "
         f"{args.dtype}, k = {args.k}: per-token match {report.match_rate:.3f}, "
-        f"accepted over proposed {report.acceptance_rate:.3f}, {report.tokens_per_step:.2f} tokens a target step"
+        f"accepted over proposed {report.acceptance_rate:.3f}, "
+        f"{report.tokens_per_step:.2f} tokens a target step"
     )
 
 
