@@ -1,0 +1,87 @@
+"""The one thread that touches the device, and the cores it may use.
+
+Refuses to run two pieces of work at once, to interrupt one, and to run on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import torch
+
+from minedraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from types import TracebackType
+    from typing import Self
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DeviceExecutor:
+    """Runs device work first-in first-out on a thread of its own.
+
+    A forward pass cannot be interrupted: cancelling `run` gives up the waiting only. The work still
+    ends, nobody sees its result, and the next call queues behind it. So work must be repeatable;
+    every row names the position it starts from, and feeding it again overwrites.
+
+    The queue is unbounded because its length is bounded by the callers: one step a batch.
+
+    Args:
+        cores: CPU cores the device thread (and the threads torch starts from it) may run on; None:
+            as the process.
+        num_threads: Threads torch uses for one operation; None: as many as `cores`, or torch's own
+            default without cores.
+
+    Raises:
+        ConfigError: A core does not exist or may not be used, or num_threads is under 1.
+    """
+
+    def __init__(
+        self, *, cores: Collection[int] | None = None, num_threads: int | None = None
+    ) -> None:
+        self._cores = None if cores is None else frozenset(cores)
+        if self._cores is not None:
+            usable = os.sched_getaffinity(0)
+            if not self._cores or not self._cores <= usable:
+                raise ConfigError(f"cores={sorted(self._cores)}: usable are {sorted(usable)}")
+            num_threads = len(self._cores) if num_threads is None else num_threads
+        if num_threads is not None and num_threads < 1:
+            raise ConfigError(f"num_threads={num_threads} is under 1")
+        self._num_threads = num_threads
+        self._pool = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="device", initializer=self._settle
+        )
+
+    async def run(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run `fn` on the device thread and return what it returns or raise what it raises."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+
+    async def close(self) -> None:
+        """Drop work that has not begun and wait for the piece in progress."""
+        await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _settle(self) -> None:
+        # Both calls act on the calling thread, so they must be made on it: on Linux pid 0 is this
+        # thread, and OpenMP keeps the number of threads per thread.
+        if self._cores is not None:
+            os.sched_setaffinity(0, self._cores)
+        if self._num_threads is not None:
+            torch.set_num_threads(self._num_threads)

@@ -1,0 +1,117 @@
+"""The KV block pool: one key and one value tensor a layer, [num_blocks, Hkv, block_size, D].
+
+Refuses to know who owns a block: tables come with every call. Rejected tokens need no work here,
+their slots are overwritten. Heads come before positions so that a gather leaves each head's keys
+contiguous, which is what batched matrix products want; FlashInfer calls this page layout HND.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGeometry:
+    """Shape of one layer's keys and values."""
+
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
+class KVPool:
+    """Keys and values of every layer in blocks of `block_size` positions.
+
+    Args:
+        layers: Geometry of each attention layer, in the order of their `layer_idx`.
+        num_blocks: Blocks; all layers share one numbering.
+        block_size: Positions a block holds.
+        dtype: Of keys and values.
+        device: Where they live.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerGeometry],
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+
+        def blocks(heads: int, dim: int) -> Tensor:
+            # Zeros, not empty: a masked slot is still multiplied by 0, and 0 * NaN is NaN.
+            return torch.zeros(num_blocks, heads, block_size, dim, dtype=dtype, device=device)
+
+        self._keys = [blocks(layer.num_kv_heads, layer.key_dim) for layer in layers]
+        self._values = [blocks(layer.num_kv_heads, layer.value_dim) for layer in layers]
+        # One row a head and position, for writes; one page a block and head, for gathers.
+        self._key_rows = [keys.flatten(0, 2) for keys in self._keys]
+        self._value_rows = [values.flatten(0, 2) for values in self._values]
+        self._key_pages = [keys.flatten(0, 1) for keys in self._keys]
+        self._value_pages = [values.flatten(0, 1) for values in self._values]
+        self._scratch: dict[tuple[str, int], Tensor] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of keys and values together."""
+        return sum(t.nbytes for t in self._keys) + sum(t.nbytes for t in self._values)
+
+    def write(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store the keys and values of freshly fed tokens.
+
+        Args:
+            layer: `layer_idx`.
+            rows: [T * Hkv] int64, (block * Hkv + head) * block_size + offset of each token's heads.
+            key: [Hkv, T, Dk] in the pool's dtype.
+            value: [Hkv, T, Dv] likewise.
+        """
+        self._key_rows[layer].index_copy_(0, rows, key.transpose(0, 1).flatten(0, 1))
+        self._value_rows[layer].index_copy_(0, rows, value.transpose(0, 1).flatten(0, 1))
+
+    def gather(
+        self, layer: int, pages: Tensor, num_rows: int, num_kv_heads: int
+    ) -> tuple[Tensor, Tensor]:
+        """Copy blocks side by side.
+
+        The result lives in a buffer that the next call with the same geometry overwrites: every
+        layer of a step reuses the same memory, which stays in cache and is never page-faulted.
+
+        Args:
+            layer: `layer_idx`.
+            pages: [num_rows * Hkv * n] int64, block * Hkv + head: row after row, in each the
+                heads, in each the blocks.
+            num_rows: Rows.
+            num_kv_heads: Hkv of the layer.
+
+        Returns:
+            Keys [num_rows, Hkv, n * block_size, Dk] and values [num_rows, Hkv, n * block_size, Dv],
+            contiguous.
+        """
+        keys = self._select("k", self._key_pages[layer], pages)
+        values = self._select("v", self._value_pages[layer], pages)
+        return (
+            keys.view(num_rows, num_kv_heads, -1, keys.shape[-1]),
+            values.view(num_rows, num_kv_heads, -1, values.shape[-1]),
+        )
+
+    def _select(self, side: str, source: Tensor, pages: Tensor) -> Tensor:
+        _, block_size, dim = source.shape
+        buffer = self._scratch.get((side, dim))
+        count = pages.shape[0]
+        if buffer is None or buffer.shape[0] < count:
+            # Grown in powers of two: steps of nearby sizes share one buffer.
+            buffer = source.new_empty(1 << (count - 1).bit_length(), block_size, dim)
+            self._scratch[side, dim] = buffer
+        return torch.index_select(source, 0, pages, out=buffer[:count])

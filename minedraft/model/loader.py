@@ -1,0 +1,212 @@
+"""From a model directory to a `ModelRunner` that was seen to compute the right logits.
+
+Refuses anything the paged attention cannot honour, weights that are missing or misshapen, pickles
+and remote code: always a ModelError that names the directory and the reason.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import structlog
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from minedraft.errors import ModelError
+from minedraft.model.architecture import max_model_len, probe, refuse_config
+from minedraft.model.attention import ATTENTION_NAME
+from minedraft.model.directory import open_directory
+from minedraft.model.kv_pool import KVPool
+from minedraft.model.packed_linear import pack_linears
+from minedraft.model.runner import ModelRunner
+from minedraft.model.self_test import blocks_needed, compare, reference
+from minedraft.types import ModelInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from minedraft.model.directory import ModelDirectory
+
+log = structlog.get_logger(__name__)
+
+FP32_PROOF_BYTES = 1 << 30
+"""Largest checkpoint whose path is also proven in fp32 before it is served in another dtype; larger
+ones are compared in their own dtype only, which sees gross mistakes but not slight ones."""
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def load_runner(
+    path: str | Path,
+    *,
+    dtype: str = "float32",
+    num_blocks: int,
+    block_size: int = 16,
+    device: str = "cpu",
+    prepack: bool = True,
+    self_test: bool = True,
+) -> ModelRunner:
+    """Load a causal language model for packed, paged forward passes.
+
+    Args:
+        path: A directory with config.json and safetensors, or a hub id (``owner/name``).
+        dtype: ``float32`` or ``bfloat16``, of weights, keys and values.
+        num_blocks: KV blocks of the pool, at least one.
+        block_size: Positions a block holds, at least one.
+        device: A torch device. The CPU is proven; CUDA takes the same path, unproven.
+        prepack: On CPU, let oneDNN reorder linear weights where that measures faster.
+        self_test: Compare the paged path with the model's own forward pass before returning
+            (about a second for 135M parameters).
+
+    Raises:
+        ModelError: The model cannot be served; names the directory and the reason.
+    """
+    if dtype not in DTYPES:
+        raise ModelError(f"model {path}: dtype={dtype!r} is not one of {', '.join(DTYPES)}")
+    if num_blocks < 1 or block_size < 1:
+        raise ModelError(f"model {path}: num_blocks={num_blocks}, block_size={block_size}: under 1")
+    directory = open_directory(path)
+    target = _device(directory, device)
+    pack = prepack and target.type == "cpu"
+    if self_test and dtype != "float32" and _weight_bytes(directory) <= FP32_PROOF_BYTES:
+        # bf16 rounding hides small mistakes, so the same path is proven in fp32 and let go again.
+        _load(directory, "float32", 1, block_size, target, self_test, pack=False)
+    if pack:
+        try:
+            return _load(directory, dtype, num_blocks, block_size, target, self_test, pack=True)
+        except _PackingError as err:
+            log.warning("model.packing_refused", path=str(directory.path), reason=str(err))
+    return _load(directory, dtype, num_blocks, block_size, target, self_test, pack=False)
+
+
+class _PackingError(Exception):
+    """The packed model does not compute what the dense one does: load it again, dense."""
+
+
+def _load(  # noqa: PLR0917 called twice, above
+    directory: ModelDirectory,
+    dtype: str,
+    num_blocks: int,
+    block_size: int,
+    device: torch.device,
+    self_test: bool,  # noqa: FBT001 called twice, above
+    *,
+    pack: bool,
+) -> ModelRunner:
+    path = directory.path
+    config = _read_config(directory)
+    refuse_config(path, config)
+    info = _info(directory, config, dtype, num_blocks, block_size)
+    model = _read_model(directory, DTYPES[dtype]).to(device)
+    found = probe(path, model, config)
+    layers = [found.layers[i] for i in sorted(found.layers)]
+    windows = [o.sliding_window for o in found.options.values() if o.sliding_window is not None]
+
+    def runner(blocks: int) -> ModelRunner:
+        pool = KVPool(
+            layers, num_blocks=blocks, block_size=block_size, dtype=DTYPES[dtype], device=device
+        )
+        return ModelRunner(model, pool, info=info, device=device)
+
+    wanted = None
+    if self_test:
+        window = min(windows, default=None)
+        wanted = reference(model, window=window, longest=info.max_model_len)
+    if pack:
+        pack_linears(model)
+    if wanted is not None:
+        try:
+            error = compare(path, runner(blocks_needed(wanted, block_size)), wanted)
+        except Exception as err:
+            if pack:
+                raise _PackingError(str(err)) from err
+            raise
+        log.debug("model.self_test", path=str(path), relative_error=error, packed=pack)
+    return runner(num_blocks)
+
+
+def _weight_bytes(directory: ModelDirectory) -> int:
+    return sum(file.stat().st_size for file in directory.path.glob("*.safetensors"))
+
+
+def _device(directory: ModelDirectory, device: str) -> torch.device:
+    try:
+        target = torch.device(device)
+        torch.empty(0, device=target)
+    except (RuntimeError, AssertionError) as err:
+        raise ModelError(f"model {directory.path}: device={device!r}: {err}") from err
+    return target
+
+
+def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
+    try:
+        config = AutoConfig.from_pretrained(
+            directory.path, trust_remote_code=False, local_files_only=True
+        )
+    except Exception as err:
+        raise ModelError(f"model {directory.path}: config.json: {err}") from err
+    return cast("PreTrainedConfig", config.get_text_config(decoder=True))
+
+
+def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:
+    try:
+        with _quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                directory.path,
+                dtype=dtype,
+                attn_implementation=ATTENTION_NAME,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    except Exception as err:
+        raise ModelError(f"model {directory.path}: {err}") from err
+    # transformers fills what is missing with random numbers and says so in a log line only.
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if report.get(kind):
+            names = ", ".join(str(key) for key in sorted(report[kind], key=str)[:3])
+            raise ModelError(f"model {directory.path}: weights: {kind}: {names}")
+    return cast("PreTrainedModel", model.eval())
+
+
+def _info(
+    directory: ModelDirectory,
+    config: PreTrainedConfig,
+    dtype: str,
+    num_blocks: int,
+    block_size: int,
+) -> ModelInfo:
+    from minedraft.fingerprint import tokenizer_fingerprint
+
+    return ModelInfo(
+        name=directory.name,
+        vocab_size=int(config.vocab_size),
+        max_model_len=max_model_len(directory.path, config),
+        tokenizer_fingerprint=tokenizer_fingerprint(directory.path),
+        dtype=dtype,
+        eos_token_ids=directory.eos_token_ids,
+        block_size=block_size,
+        num_blocks=num_blocks,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars or load reports of transformers; what is wrong is raised by us."""
+    bars, level = (
+        transformers_logging.is_progress_bar_enabled(),
+        transformers_logging.get_verbosity(),
+    )
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
