@@ -22,6 +22,7 @@ from rich.progress import (
 )
 
 from minedraft.admin import Mode
+from minedraft.bench.modes import measurements
 from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, run_bench
@@ -74,6 +75,7 @@ def bench(
         synthetic_acceptance=synthetic_acceptance,
         use_chat=chat,
     )
+    measurements(options.modes, batch=batch, num_draft_tokens=k)  # before anything is started
     spec: ClusterSpec | None = None
     if target or pair:
         target, draft, dtype = find_models(target, draft, pair, dtype)
@@ -126,14 +128,18 @@ def write_json(path: Path, result: BenchResult) -> None:
 
 
 class Bars:
-    """A bar a phase of the bench."""
+    """A bar a phase of the bench; where nobody watches, a line a phase."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task: TaskID | None = None
 
     def begin(self, name: str, num_tokens: int) -> None:
-        """Start the bar of the next phase; a warm-up's goes when it is over."""
+        """Start the next phase."""
+        if self._progress.disable:
+            self._progress.console.print(f"measuring: {name}, {num_tokens} tokens")
+        if self._task is not None:
+            self._progress.remove_task(self._task)
         self._task = self._progress.add_task(name, total=num_tokens)
 
     def advance(self, num_tokens: int) -> None:
@@ -146,12 +152,13 @@ class Bars:
 def bars(console: Console) -> Iterator[Bars]:
     """Draw progress while the context is open."""
     columns = (
-        TextColumn("{task.description:<16}"),
+        TextColumn("measuring {task.description:<14}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("tokens"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         yield Bars(progress)

@@ -72,12 +72,11 @@ def _is_tuple(hint: object) -> bool:
     return typing.get_origin(hint) is tuple
 
 
-def _default(field: Field[Any]) -> Any:  # noqa: ANN401  # of the field's type
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    if field.default is MISSING:
+def _default(field: Field[Any]) -> Any:  # noqa: ANN401  # of the option's type
+    value = field.default if field.default_factory is MISSING else field.default_factory()
+    if value is MISSING:
         return inspect.Parameter.empty
-    return ",".join(field.default) if isinstance(field.default, tuple) else field.default
+    return ",".join(value) if isinstance(value, tuple) else value
 
 
 def _split(value: str) -> tuple[str, ...]:

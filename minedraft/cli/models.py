@@ -24,7 +24,7 @@ def resolve(path_or_id: str, *, option: str) -> str:
         ConfigError: neither a directory nor a model that can be fetched.
     """
     directory = Path(path_or_id).expanduser()
-    if directory.is_dir():
+    if path_or_id and directory.is_dir():
         return str(directory.resolve())
     owner, _, name = path_or_id.partition("/")
     if not owner or not name or "/" in name or owner.startswith((".", "~")):

@@ -12,9 +12,13 @@ if TYPE_CHECKING:
 LANES = ("draft", "verify")
 """Top to bottom."""
 
+_PAUSE_NS = 1_000_000_000
+
 
 def last_steps(spans: Sequence[Span], num_steps: int) -> tuple[Span, ...]:
     """Pick the spans of the newest verify steps, with what the drafter did meanwhile.
+
+    A pause in which nobody asked for anything ends the picture: it would squeeze the rest.
 
     Args:
         spans: Any order.
@@ -24,6 +28,10 @@ def last_steps(spans: Sequence[Span], num_steps: int) -> tuple[Span, ...]:
         By start time; empty if there are none.
     """
     verifies = sorted((span for span in spans if span.lane == "verify"), key=_start)[-num_steps:]
+    for i in range(len(verifies) - 1, 0, -1):
+        if verifies[i].start_ns - verifies[i - 1].end_ns > _PAUSE_NS:
+            verifies = verifies[i:]
+            break
     return _between(spans, verifies) if verifies else tuple(sorted(spans, key=_start)[-num_steps:])
 
 

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from minedraft.cli.commands import CommandGroup
+from minedraft.cli.main import app
+from minedraft.errors import ConfigError, StateError
+
+
+def test_the_command_line_starts_without_torch_and_transformers():
+    code = "import sys, minedraft.cli.main as m; sys.exit('torch' in sys.modules or "
+    code += "'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_command_has_a_line_of_help():
+    result = CliRunner().invoke(app, ["--help"], terminal_width=200)
+    for name in ("serve", "coordinator", "drafter", "verifier", "generate", "chat", "status",
+                 "bench", "timeline", "fetch", "distill", "demo"):  # fmt: skip
+        assert name in result.output
+        assert CliRunner().invoke(app, [name, "--help"]).exit_code == 0
+
+
+def test_the_version_is_the_packages():
+    import minedraft
+
+    assert CliRunner().invoke(app, ["--version"]).output.strip() == minedraft.__version__
+
+
+@pytest.fixture
+def raising():
+    error: list[BaseException] = []
+    probe = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
+
+    @probe.command()
+    def go() -> None:
+        raise error[0]
+
+    @probe.command()
+    def other() -> None: ...
+
+    def run(err: BaseException):
+        error[:] = [err]
+        return CliRunner().invoke(probe, ["go"])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ConfigError("k=99: want 0..32"), "error: k=99: want 0..32\n"),
+        (StateError("r7: not now"), "error: r7: not now\n"),
+        (ExceptionGroup("g", [ExceptionGroup("h", [ConfigError("deep")])]), "error: deep\n"),
+        (
+            ModuleNotFoundError("No module named 'torch'", name="torch"),
+            "error: torch is not installed: pip install 'minedraft[worker]'\n",
+        ),
+    ],
+)
+def test_known_errors_are_one_line(raising, error, line):
+    result = raising(error)
+    assert (result.exit_code, result.stderr) == (1, line)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a bug"),
+        ExceptionGroup("g", [ValueError("a bug")]),
+        ModuleNotFoundError("No module named 'minedraft.oops'", name="minedraft.oops"),
+    ],
+)
+def test_bugs_keep_their_traceback(raising, error):
+    assert raising(error).exception is error
+
+
+def test_ctrl_c_is_exit_code_130(raising):
+    assert raising(KeyboardInterrupt()).exit_code == 130

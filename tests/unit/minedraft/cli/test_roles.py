@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+
+import pytest
+
+from minedraft.cli.roles import serve
+from minedraft.errors import ConfigError
+
+
+async def test_a_role_tells_its_parent_where_it_serves_and_stops_with_it():
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours:
+
+        async def run(config, *, ready, stop):
+            ready(f"{config}:9")
+            await stop.wait()
+
+        task = asyncio.ensure_future(serve(run, "host", theirs.detach()))
+        async with asyncio.timeout(5):
+            assert await asyncio.get_running_loop().sock_recv(ours, 64) == b"host:9\n"
+            ours.shutdown(socket.SHUT_RDWR)
+            await task
+
+
+async def test_a_signal_stops_a_role():
+    async def run(config, *, ready, stop):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+    async with asyncio.timeout(5):
+        await serve(run, None)
+
+
+async def test_what_a_role_raises_comes_out():
+    async def run(config, *, ready, stop):
+        raise ConfigError("listen='h:1': cannot bind")
+
+    with pytest.raises(ConfigError, match="cannot bind"):
+        await serve(run, None)
+
+
+@pytest.mark.parametrize("role", ["coordinator", "drafter", "verifier"])
+def test_a_bad_setting_is_one_line(minedraft, role):
+    required = [] if role == "coordinator" else ["--model", "m"]
+    result = minedraft(role, *required, "--log-level", "loud")
+    assert result.exit_code == 1
+    assert "log_level='loud'" in result.stderr
+
+
+def test_a_setting_can_come_from_the_environment(minedraft, monkeypatch):
+    monkeypatch.setenv("MINEDRAFT_COORDINATOR_NUM_BATCHES", "99")
+    result = minedraft("coordinator")
+    assert result.exit_code == 1
+    assert "num_batches=99" in result.stderr

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from minedraft.admin import Mode
+from minedraft.cli.cluster import (
+    ClusterSpec,
+    check_port,
+    coordinator_arguments,
+    drafter_arguments,
+    verifier_arguments,
+)
+from minedraft.cli.serve import build_mode, find_models
+from minedraft.errors import ConfigError
+
+
+@pytest.fixture
+def held_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        yield held.getsockname()[1]
+
+
+def test_a_port_in_use_is_named_before_anything_is_loaded(minedraft, held_port):
+    result = minedraft("serve", "--target", "/nowhere", "--listen", f"127.0.0.1:{held_port}")
+    assert result.exit_code == 1
+    assert f"port {held_port} cannot be used: Address already in use" in result.stderr
+
+
+@pytest.mark.parametrize("listen", ["", "5000", "h:", "h:http", "127.0.0.1:70000"])
+def test_what_is_no_address_is_refused(listen):
+    with pytest.raises(ConfigError, match="want host:port"):
+        check_port(listen)
+
+
+def test_a_free_port_passes():
+    check_port("127.0.0.1:0")
+
+
+def test_modes_are_numbers():
+    assert build_mode("psd", 4, 3) == Mode(2, 4, 3)
+    assert build_mode("sd", 4, 3) == Mode(1, 4, 3)
+    assert build_mode("ar", 4, 3) == Mode(1, 4, 0)
+    with pytest.raises(ConfigError, match="mode='pearl'"):
+        build_mode("pearl", 4, 3)
+    with pytest.raises(ConfigError, match="k=0"):
+        build_mode("psd", 4, 0)
+
+
+def test_models_are_directories_checked_first(tmp_path):
+    found = find_models(str(tmp_path), str(tmp_path), "", "bfloat16")
+    assert found == (str(tmp_path), str(tmp_path), "bfloat16")
+    for arguments, message in (
+        (("", "", "", "float32"), "target=''"),
+        (("/no/dir", "", "", "float32"), "target='/no/dir': no such directory"),
+        ((str(tmp_path), "/no/dir", "", "float32"), "draft='/no/dir'"),
+        ((str(tmp_path), "", "", "float16"), "dtype='float16'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_models(*arguments)
+
+
+def test_speculation_without_a_drafter_is_refused(minedraft, tmp_path):
+    result = minedraft("serve", "--target", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert result.exit_code == 1
+    assert "mode psd needs a drafter" in result.stderr
+
+
+def test_workers_get_cores_of_their_own(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {2, 5, 7, 9})
+    assert ClusterSpec("t", "d").worker_cpus() == ("2", "5")
+    assert ClusterSpec("t", "d", threads=2).worker_cpus() == ("2,5", "7,9")
+    assert ClusterSpec("t", "d", verifier_cpus="0-3").worker_cpus() == ("0-3", "5")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0})
+    assert ClusterSpec("t", "d").worker_cpus() == ("", "")
+
+
+def test_every_option_a_process_is_given_exists():
+    import inspect
+
+    from minedraft.cli.roles import command
+
+    spec = ClusterSpec("t", "d", link="grpc")
+    for role, arguments in (
+        ("verifier", verifier_arguments(spec)),
+        ("drafter", drafter_arguments(spec)),
+        ("coordinator", coordinator_arguments(spec, "v:1", ("d:1",))),
+    ):
+        known = set(inspect.signature(command(role)).parameters)
+        given = {a.partition("=")[0].removeprefix("--").replace("-", "_") for a in arguments}
+        assert given <= known, role
