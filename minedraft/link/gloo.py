@@ -6,7 +6,8 @@ default group, and its rendezvous goes over the gRPC control plane, so there is 
 gloo cannot be interrupted: `abort` does nothing to a blocked wait, and a wait that times out kills
 the group. So every wait happens in the link's own daemon thread with a timeout, a dead group is
 never used again, and `close` leaves the thread behind: it ends by itself at the next heartbeat or,
-if the peer is gone or hangs, within the operation timeout.
+if the peer is gone or hangs, within the operation timeout. A process that exits waits for that,
+because a thread that returns from C++ into an interpreter that is going away aborts the process.
 
 gloo trusts its peer with the size of a message (a longer one than the receive buffer ends the
 process), so both ends compare their layouts over the control plane before they connect.
@@ -14,6 +15,7 @@ process), so both ends compare their layouts over the control plane before they 
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections import deque
@@ -135,7 +137,7 @@ async def form_receiver(
         if group is not None:
             _receive(group, spec, options, receiver)
 
-    await await_peer(_start(spec, run), spec, abandon=receiver.close)
+    await await_peer(_start(spec, options, run, receiver.close), spec, abandon=receiver.close)
     return receiver
 
 
@@ -156,16 +158,54 @@ async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) 
         if group is not None:
             _send(group, options, sender)
 
-    await await_peer(_start(spec, run), spec, abandon=sender.close)
+    await await_peer(_start(spec, options, run, sender.close), spec, abandon=sender.close)
     return sender
 
 
-def _start(spec: LinkSpec, run: Callable[[Future[None]], None]) -> Future[None]:
+def _start(
+    spec: LinkSpec,
+    options: LinkOptions,
+    run: Callable[[Future[None]], None],
+    close: Callable[[], None],
+) -> Future[None]:
     """Start the link's thread."""
     formed: Future[None] = Future()
     formed.set_running_or_notify_cancel()
-    threading.Thread(target=run, args=(formed,), name=f"link-{spec.epoch}", daemon=True).start()
+    link = _Thread(close, options.op_timeout_s)
+
+    def live() -> None:
+        try:
+            run(formed)
+        finally:
+            _live.discard(link)
+
+    _live.add(link)
+    link.thread = threading.Thread(target=live, name=f"link-{spec.epoch}", daemon=True)
+    link.thread.start()
     return formed
+
+
+class _Thread:
+    """A link's thread, and how to end it."""
+
+    thread: threading.Thread
+
+    def __init__(self, close: Callable[[], None], patience_s: float) -> None:
+        self.close = close
+        self.patience_s = patience_s
+
+
+_live: set[_Thread] = set()
+"""The links of this process whose thread has not ended."""
+
+
+@atexit.register
+def _end_links() -> None:
+    links = tuple(_live)
+    for link in links:
+        link.close()
+    for link in links:
+        link.thread.join(link.patience_s)
 
 
 def _form(
@@ -220,7 +260,9 @@ def _receive(group: _Group, spec: LinkSpec, options: LinkOptions, receiver: Link
             posted.append((group.recv([buffer], _DRAFTER, _TAG), buffer))
             receiver.feed(words)
     except RuntimeError as err:
-        receiver.lose(f"gloo: {err}")
+        receiver.lose(_reason(err, "drafter", options))
+    finally:
+        receiver.lose("the link's thread ended")  # nothing ends without a report
 
 
 def _send(group: _Group, options: LinkOptions, sender: LinkSender) -> None:
@@ -230,7 +272,19 @@ def _send(group: _Group, options: LinkOptions, sender: LinkSender) -> None:
         while (words := sender.outbox.next()) is not None:
             group.send([torch.from_numpy(words)], _VERIFIER, _TAG).wait(op_timeout)
     except RuntimeError as err:
-        sender.lose(f"gloo: {err}")
+        sender.lose(_reason(err, "verifier", options))
+    finally:
+        sender.lose("the link's thread ended")  # nothing ends without a report
+
+
+def _reason(err: RuntimeError, peer: str, options: LinkOptions) -> str:
+    """What gloo's error says, for people; its own text names files of torch's build machine."""
+    text = str(err)
+    if "Timed out" in text:
+        return f"gloo: the {peer} did nothing for {options.op_timeout_s:g} s"
+    if "Connection closed" in text or "reset by peer" in text:
+        return f"gloo: the {peer} closed the connection"
+    return f"gloo: {text}"
 
 
 def _left_s(until: float) -> float:

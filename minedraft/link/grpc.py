@@ -94,6 +94,8 @@ def _run(spec: LinkSpec, sender: LinkSender, client: TokenLinkClient, formed: Fu
         sender.lose(f"the stream to the verifier broke: {err}")
     else:
         sender.lose("the verifier closed the link")
+    finally:
+        sender.lose("the link's thread ended")  # nothing ends without a report
 
 
 def _packets(outbox: Outbox) -> Iterator[bytes]:

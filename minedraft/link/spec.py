@@ -79,8 +79,9 @@ class LinkOptions:
     """Address gloo listens on and tells the peer; one address, never all of them."""
     op_timeout_s: float = 10.0
     """Silence, or a packet nobody takes, for this long means that the peer hangs."""
-    heartbeat_s: float = 2.0
-    """An idle sender sends a heartbeat this often; under half of `op_timeout_s`."""
+    heartbeat_s: float = 0.5
+    """An idle sender sends a heartbeat this often; at most half of `op_timeout_s`. On gloo it is
+    also how soon either end notices that the other one has closed."""
 
     def __post_init__(self) -> None:
         if self.bind_host in {"", "0.0.0.0", "::"}:  # noqa: S104 refused, not used

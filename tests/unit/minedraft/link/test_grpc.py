@@ -153,7 +153,7 @@ async def test_the_receiver_may_form_long_after_the_sender(make_spec, losses, co
     address, rendezvous = control_plane
     spec = make_spec(transport=Transport.GRPC, verifier_address=address)
     forming = asyncio.create_task(grpc_link.form_sender(spec, on_lost=losses(), options=OPTIONS))
-    while not rendezvous._sites._waiters:  # until the sender's stream has arrived
+    while not rendezvous._sites._waiters:  # noqa: ASYNC110 until the sender's stream is there
         await asyncio.sleep(0)
     receiver = await grpc_link.form_receiver(
         spec, on_lost=losses(), vocab_size=9, rendezvous=rendezvous, options=OPTIONS

@@ -117,11 +117,12 @@ async def test_either_end_may_close_and_only_the_other_reports(form):
 async def test_a_peer_that_never_comes_ends_within_the_timeout(side, make_spec, losses):
     network, lost = LocalNetwork(), losses()
     spec = make_spec(timeout_s=0.01)
+    if side == "sender":
+        forming = local.form_sender(spec, on_lost=lost, network=network)
+    else:
+        forming = local.form_receiver(spec, on_lost=lost, vocab_size=9, network=network)
     with pytest.raises(WorkerUnavailableError, match=spec.name):
-        if side == "sender":
-            await local.form_sender(spec, on_lost=lost, network=network)
-        else:
-            await local.form_receiver(spec, on_lost=lost, vocab_size=9, network=network)
+        await forming
 
     assert network.names == ()
     assert lost.reports == []

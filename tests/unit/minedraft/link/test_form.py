@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from minedraft.errors import ConfigError, StateError
+from minedraft.link import form
+from minedraft.link.local import LocalNetwork
+from minedraft.link.spec import Transport
+
+
+@pytest.mark.parametrize("transport", [Transport.LOCAL, Transport.GRPC, Transport.GLOO])
+async def test_every_transport_carries_packets_behind_the_same_two_calls(
+    transport, make_spec, make_packet, losses, control_plane
+):
+    address, rendezvous = control_plane
+    spec = make_spec(transport=transport, verifier_address=address)
+    network, lost = LocalNetwork(), losses()
+    async with asyncio.TaskGroup() as group:
+        sending = group.create_task(form.form_sender(spec, on_lost=losses(), network=network))
+        receiving = group.create_task(
+            form.form_receiver(
+                spec, on_lost=lost, vocab_size=100, rendezvous=rendezvous, network=network
+            )
+        )
+    sender, receiver = sending.result(), receiving.result()
+    sender.send(make_packet(1))
+
+    assert await receiver.take(1, 10) == make_packet(1)
+    assert transport.value in sender.description
+    assert transport.value in receiver.description
+    sender.close()
+    assert await asyncio.to_thread(lost.happened.wait, 5)
+
+
+async def test_nccl_is_refused_on_both_ends(make_spec, losses):
+    spec = make_spec(transport=Transport.NCCL)
+    says = "transport nccl is not available in this build"
+    with pytest.raises(ConfigError, match=says):
+        await form.form_sender(spec, on_lost=losses())
+    with pytest.raises(ConfigError, match=says):
+        await form.form_receiver(spec, on_lost=losses(), vocab_size=9)
+
+
+@pytest.mark.parametrize("transport", [Transport.GRPC, Transport.GLOO])
+async def test_a_link_between_processes_needs_a_rendezvous(transport, make_spec, losses):
+    with pytest.raises(StateError, match="needs a rendezvous"):
+        await form.form_receiver(make_spec(transport=transport), on_lost=losses(), vocab_size=9)
+
+
+@pytest.mark.timeout(60)
+def test_nothing_but_gloo_loads_torch():
+    code = (
+        "import sys, minedraft.link.form, minedraft.link.local, minedraft.link.grpc\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
