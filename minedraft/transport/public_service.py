@@ -34,7 +34,7 @@ class PublicHandler(Protocol):
     def server_info(self) -> ServerInfo:
         """The server."""
 
-    def status(self) -> Status:
+    async def status(self) -> Status:
         """The state of everything."""
 
     def set_mode(self, mode: Mode) -> None:
@@ -102,7 +102,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, _request: admin_pb2.GetStatusRequest, _context: Any
     ) -> admin_pb2.GetStatusResponse:
         """The state of everything."""
-        return admin_codec.status_to_proto(self._handler.status())
+        return admin_codec.status_to_proto(await self._handler.status())
 
     async def SetMode(  # noqa: N802 gRPC's name
         self, request: admin_pb2.SetModeRequest, _context: Any

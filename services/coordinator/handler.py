@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
@@ -104,8 +106,9 @@ class Handler:
             acceptance=self._membership.acceptance,
         )
 
-    def status(self) -> Status:
+    async def status(self) -> Status:
         """The state of everything."""
+        rss_bytes = await asyncio.to_thread(resident_bytes)
         core = self._engine.core
         totals = {f.name: getattr(core.counters, f.name) for f in fields(Counters)}
         totals["num_finished"] = dict(core.counters.num_finished)
@@ -123,7 +126,7 @@ class Handler:
             workers=self._membership.status(),
             counters=Counters(**totals),
             draining=self._draining,
-            rss_bytes=resident_bytes(),
+            rss_bytes=rss_bytes,
         )
 
     def set_mode(self, mode: Mode) -> None:
@@ -157,8 +160,8 @@ class Handler:
 
 def resident_bytes() -> int:
     """Resident memory of this process."""
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 a hot, tiny read
-        return int(file.read().split()[1]) * _PAGE_BYTES
+    statm = Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(statm.split()[1]) * _PAGE_BYTES
 
 
 def _range(name: str, value: int, low: int, high: int) -> None:
