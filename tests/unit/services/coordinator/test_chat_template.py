@@ -19,7 +19,7 @@ CHAT = [("system", "Be <brief>."), ("user", "Hi"), ("assistant", "Hello"), ("use
 CHATML = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}
 {{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}
 {{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}
-{% if add_generation_prompt %}
+    {% if add_generation_prompt %}
     {{- '<|im_start|>assistant\n' }}
 {% endif %}"""
 INST = """{{ bos_token }}{% for m in messages %}

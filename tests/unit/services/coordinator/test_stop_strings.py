@@ -44,6 +44,7 @@ def run(pieces, stops, *, include_stop):
 
 @given(TEXT, STOPS, st.lists(st.integers(0, 30), max_size=12), st.booleans())
 @example("aab", ["ab"], [1, 2], False)
+@example("aaab", ["aab"], [], False)
 @example("abab<", ["abab", "b"], [], False)
 @example("aaaab", ["aab", "aaaaa"], [1, 2, 3, 4], True)
 def test_any_cut_gives_what_the_whole_text_gives(text, stops, places, include_stop):
