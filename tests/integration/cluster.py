@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,35 @@ class Cluster:
     coordinator: Service
     verifier: Service
     drafter: Service | None
+    verifier_address: str
+    extras: AsyncExitStack
+
+    async def start_drafter(self, model: Path, **options) -> str:
+        """Start one more drafter; returns its address."""
+        config = DrafterConfig(model=str(model), listen=LOOPBACK, grace_s=0.1, **options)
+        service = Service(run_drafter, config)
+        self.extras.push_async_callback(service.stop)
+        return await service.start()
+
+    @asynccontextmanager
+    async def another_coordinator(self, config: CoordinatorConfig) -> AsyncIterator[Client]:
+        """A second coordinator takes the workers over from the first."""
+        service = Service(run_coordinator, replace(config, grace_s=0.1, reconnect_s=0.02))
+        client = await Client.connect(await service.start())
+        try:
+            await until_up(client, with_drafter=False)
+            yield client
+        finally:
+            await client.close()
+            await service.stop()
+
+    async def wait_for_error(self, client: Client, role: str):
+        """Wait until a worker of that role has an error to show."""
+        while True:
+            for worker in (await client.status()).workers:
+                if worker.role == role and "vocabulary" in worker.last_error:
+                    return worker
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -114,12 +143,14 @@ async def cluster(
     service = Service(run_coordinator, coordinator(replace(config)))
     address = await service.start()
     client = await Client.connect(address)
+    extras = AsyncExitStack()
     try:
         await until_up(client, with_drafter=draft is not None)
-        yield Cluster(client, service, verifier, drafter)
+        yield Cluster(client, service, verifier, drafter, verifier_address, extras)
     finally:
         await client.close()
         await service.stop()
+        await extras.aclose()
         if drafter is not None:
             await drafter.stop()
         await verifier.stop()

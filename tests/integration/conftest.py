@@ -10,6 +10,7 @@ import structlog
 import torch
 from transformers import AutoModelForCausalLM
 
+from minedraft.services.coordinator.tokenizer import Tokenizer
 from tests.tiny_models import make_tiny_llama
 
 
@@ -22,6 +23,11 @@ def target_dir(tmp_path_factory):
 def draft_dir(tmp_path_factory):
     """A drafter with the target's vocabulary and other weights."""
     return make_tiny_llama(tmp_path_factory.mktemp("draft"), seed=1, layers=1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(target_dir):
+    return Tokenizer.from_directory(target_dir)
 
 
 @pytest.fixture(scope="session")
