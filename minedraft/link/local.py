@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import OnLost
-    from minedraft.link.packet import DraftPacket, Words
+    from minedraft.link.packet import DraftPacket
+    from minedraft.link.rows import Words
     from minedraft.link.spec import LinkSpec
 
 T = TypeVar("T")

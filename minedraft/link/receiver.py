@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import LinkCounters, OnLost
-    from minedraft.link.packet import DraftPacket, Words
+    from minedraft.link.packet import DraftPacket
+    from minedraft.link.rows import Words
     from minedraft.link.spec import LinkSpec
 
 MAX_MALFORMED_IN_A_ROW = 3
