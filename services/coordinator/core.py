@@ -302,7 +302,6 @@ class Core:
         self._next_step += 1
         home.in_flight[batch] = step
         self._verify_queue.append(batch)
-        self._mark_verifying()
         yield self._draft_plan(step, rows), self._verify_plan(step, rows)
 
     def _draft_plan(self, step: Step, rows: StepRows) -> DraftPlan | None:

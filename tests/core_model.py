@@ -1,0 +1,317 @@
+"""Drives a `Core` between checking workers and keeps a plain model of what must be true.
+
+Used by the state machine (hypothesis picks the events), by the storm (a seed picks them) and by
+unit tests (the test picks them). Every method is one event; `check` compares core and model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import pytest
+
+from minedraft.admin import Mode
+from minedraft.errors import InvalidRequestError, QueueFullError
+from minedraft.plans import VerifyPlan, VerifyResult
+from minedraft.services.coordinator.core import Core
+from minedraft.services.coordinator.request import Phase, Request
+from minedraft.types import RequestId, RowParams, Speculation
+from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation
+
+BUDGET = 8
+MAX_WAITING = 12
+CONTEXT = 40
+BLOCK = 4
+
+
+@dataclass
+class Wanted:
+    """What was asked for."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    k: int | None
+
+
+@dataclass
+class Flight:
+    """A step in flight."""
+
+    plan: VerifyPlan
+    owners: dict[int, str]
+    blocks: set[int]
+    """What the step may touch; nobody else may get any of it before the step has ended."""
+    drafts_in: bool = False
+
+
+class CoreModel:
+    """See the module docstring."""
+
+    def __init__(self, mode: Mode, *, num_blocks=60, drafter_context=CONTEXT, max_waiting=None):
+        self.max_waiting = MAX_WAITING if max_waiting is None else max_waiting
+        self.core = Core(mode, prefill_budget_tokens=BUDGET, max_waiting=self.max_waiting)
+        self.num_blocks = num_blocks
+        self.drafter_context = drafter_context
+        self.live: dict[str, Wanted] = {}
+        self.ended: dict[str, int] = {}
+        self.outputs: dict[str, list[int]] = {}
+        self.flights: dict[int, Flight] = {}
+        self.order: list[int] = []  # batches, in the order their plans went to the verifier
+        self.answers: deque[VerifyResult] = deque()
+        self.old_answers: list[VerifyResult] = []
+        self.draft_answers: list = []
+        self.sent: list[VerifyPlan] = []
+        self.verifier: VerifierDouble | None = None
+        self.drafter: DrafterDouble | None = None
+        self.last_epoch = self.num_submitted = self.num_outputs = self.num_stale = 0
+        self.bring_verifier_up()
+        self.bring_drafter_up()
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def submit(self, prompt, max_tokens, k=None) -> str:
+        request_id = RequestId(f"r{self.num_submitted}")
+        request = Request(request_id, prompt, RowParams(), max_tokens, speculation=Speculation(k))
+        need = -(-(len(prompt) + max_tokens) // BLOCK)
+        if self.core.num_waiting >= self.max_waiting:
+            with pytest.raises(QueueFullError, match=str(self.max_waiting)):
+                self.core.submit(request)
+        elif self.verifier is not None and need > self.num_blocks:
+            with pytest.raises(InvalidRequestError, match=f"{need} KV blocks") as caught:
+                self.core.submit(request)
+            assert caught.value.field == "sampling.max_tokens"
+        elif need <= self.num_blocks:
+            self.core.submit(request)
+            self.num_submitted += 1
+            self.live[request_id] = Wanted(prompt, max_tokens, k)
+        return request_id
+
+    def abort(self, request_id) -> None:
+        assert self.core.finish(request_id, "abort") == (request_id in self.live)
+        if self.live.pop(request_id, None) is not None:
+            self._end(request_id)
+
+    def _end(self, request_id) -> None:
+        self.ended[request_id] = self.ended.get(request_id, 0) + 1
+        for flight in self.flights.values():
+            flight.owners = {r: o for r, o in flight.owners.items() if o != request_id}
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        batches = range(self.core.mode.num_batches)
+        idle = [b for b in batches if b not in self.flights]
+        num_preemptions = self.core.counters.num_preemptions
+        for draft, verify in self.core.plan():
+            self._take(draft, verify)
+        if self.verifier is None:
+            return
+        if self.core.counters.num_preemptions == num_preemptions:
+            sizes = [self.core.batches.size(b) for b in batches]
+            assert all(sizes[b] - min(sizes) <= 1 for b in idle), "unbalanced at its sync point"
+        assert self.flights or not self.live, "requests are live and nothing moves"
+        if not self.flights:
+            assert self.core.blocks.num_used == 0
+            closing = {row_id for plan in self.verifier.queue for row_id in plan.closes}
+            assert set(self.verifier.rows) == closing
+            assert self.drafter is None or not self.drafter.rows
+
+    def _take(self, draft, verify) -> None:
+        self.sent.append(verify)
+        self.verifier.receive(verify)
+        if draft is not None:
+            answer = self.drafter.run(draft)
+            if answer is not None:
+                assert (draft.step_id, draft.batch) == (verify.step_id, verify.batch)
+                self.draft_answers.append(answer)
+        wanted = {r.row_id: r.num_draft_tokens for r in verify.rows if r.num_draft_tokens}
+        drafted = {} if draft is None else {r.row_id: r.num_draft_tokens for r in draft.rows}
+        assert wanted == {row_id: k for row_id, k in drafted.items() if k}
+        assert verify.epoch == (self.drafter.epoch if wanted else 0)
+        if not verify.rows:
+            return
+        assert verify.batch not in self.flights, "two steps of one batch in flight"
+        by_row = {r.row_id: r for r in self.core.requests.values() if r.row_id}
+        owners = {row.row_id: str(by_row[row.row_id].request_id) for row in verify.rows}
+        assert set(owners.values()) <= set(self.core.batches.members(verify.batch))
+        prefilled = 0
+        for row in verify.rows:
+            request = by_row[row.row_id]
+            if request.phase is Phase.PREFILLING:
+                prefilled += row.num_feed
+                assert row.num_draft_tokens == 0
+            else:
+                assert row.num_feed == 1
+                assert row.num_draft_tokens == self._expected_k(request)
+        assert prefilled <= BUDGET
+        blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
+        for flight in self.flights.values():
+            assert not blocks & flight.blocks, "a block that a step in flight may write"
+        self.flights[verify.batch] = Flight(verify, owners, blocks)
+        self.order.append(verify.batch)
+
+    def _expected_k(self, request) -> int:
+        want = self.live[request.request_id]
+        length = len(want.prompt) + len(request.output_token_ids)
+        k = self.core.mode.num_draft_tokens if self.drafter is not None else 0
+        k = min(k, k if want.k is None else want.k)
+        k = min(k, len(want.prompt) + want.max_tokens - length - 1, CONTEXT - length - 1)
+        return k if length + k <= self.drafter_context else 0
+
+    def work(self, accept=lambda _row_id, k: k, *, drafts_came=True) -> None:
+        """The verifier runs its next plan; the answer is on its way."""
+        result = self.verifier.run(accept, drafts_came=drafts_came)
+        if result is not None:
+            self.answers.append(result)
+
+    def answer(self) -> None:
+        """The oldest verify answer arrives."""
+        result = self.answers.popleft()
+        assert self.order.pop(0) == result.batch, "the verifier is first-in first-out"
+        flight = self.flights.pop(result.batch)
+        self.num_stale += len(flight.plan.rows) - len(flight.owners)
+        committed = self.core.on_verify_result(result)
+        assert [(r.request_id, row) for r, row in committed] == [
+            (flight.owners[row.row_id], row)
+            for row in result.rows
+            if row.row_id in flight.owners and row.token_ids
+        ]
+        for request, row in committed:
+            self.core.commit(request, row.token_ids)
+            self.num_outputs += len(row.token_ids)
+            want = self.live[request.request_id]
+            output = request.output_token_ids
+            assert output == continuation(want.prompt, len(output))
+            assert len(output) <= want.max_tokens
+            if len(output) == want.max_tokens:
+                assert self.core.finish(request.request_id, "length")
+                del self.live[request.request_id]
+                self.outputs[request.request_id] = output
+                self._end(request.request_id)
+        self.old_answers.append(result)
+
+    def answer_again(self, index) -> None:
+        """An answer to a step that is not in flight: a repeat, or one for a lost session."""
+        result = self.old_answers[index % len(self.old_answers)]
+        assert self.core.on_verify_result(result) == []
+        self.num_stale += len(result.rows)
+
+    def draft_answer(self, index=0, *, keep=False) -> None:
+        """A drafter's note arrives: in time, late, or (`keep`) not for the last time."""
+        index %= len(self.draft_answers)
+        note = self.draft_answers[index] if keep else self.draft_answers.pop(index)
+        flight = self.flights.get(note.batch)
+        if flight is not None and flight.plan.step_id == note.step_id:
+            flight.drafts_in = True
+        self.core.on_draft_result(note)
+
+    def rotate(self, accept=lambda _row_id, k: k, *, drafts_in=True) -> None:
+        """What happens nearly always: plan, draft, verify, commit."""
+        self.plan()
+        while drafts_in and self.draft_answers:
+            self.draft_answer()
+        if not self.answers:
+            self.work(accept)
+        if self.answers:
+            self.answer()
+
+    # -- workers ----------------------------------------------------------------------------
+
+    def lose_verifier(self) -> None:
+        self.core.verifier_lost()
+        self.old_answers += self.answers
+        self.answers.clear()
+        self.flights.clear()
+        self.order.clear()
+        self.verifier = self.drafter = None
+
+    def bring_verifier_up(self) -> None:
+        self.verifier = VerifierDouble(
+            num_blocks=self.num_blocks, block_size=BLOCK, max_model_len=CONTEXT
+        )
+        self.core.verifier_up(self.verifier.info)
+
+    def lose_drafter(self) -> None:
+        self.core.link_down()
+        self.drafter = None
+
+    def bring_drafter_up(self) -> None:
+        self.last_epoch += 1
+        self.drafter = DrafterDouble(self.last_epoch, max_model_len=self.drafter_context)
+        self.core.drafter_up(self.drafter.info, self.last_epoch)
+
+    # -- always -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Core equals model."""
+        core = self.core
+        core.check()
+        assert {i: (r.prompt_token_ids, r.max_tokens) for i, r in core.requests.items()} == {
+            i: (w.prompt, w.max_tokens) for i, w in self.live.items()
+        }
+        assert all(times == 1 for times in self.ended.values()), "one end a request"
+        assert core.epoch == (self.drafter.epoch if self.drafter is not None else 0)
+        counters = core.counters
+        assert counters.num_requests == self.num_submitted == len(self.live) + len(self.ended)
+        assert sum(counters.num_finished.values()) == len(self.ended)
+        assert counters.num_output_tokens == self.num_outputs
+        assert counters.num_stale_results == self.num_stale
+        assert counters.num_accepted_tokens <= counters.num_draft_tokens
+        batches = range(core.mode.num_batches)
+        in_flight = [self.flights[b].plan.step_id if b in self.flights else 0 for b in batches]
+        assert [core.in_flight_step(b) for b in batches] == in_flight
+        assert list(core._verify_queue) == self.order
+        assert core.is_idle == (not self.live and not self.flights)
+        waiting = [r.arrival for r in core._home.waiting]
+        assert waiting == sorted(waiting), "first come, first served"
+        assert len(waiting) == core.num_waiting == len(self.live) - core.num_running
+        self._check_phases()
+
+    def _check_phases(self) -> None:
+        in_step = {}
+        for batch, flight in self.flights.items():
+            ks = {row.row_id: row.num_draft_tokens for row in flight.plan.rows}
+            for row_id, owner in flight.owners.items():
+                in_step[owner] = (batch, flight, ks[row_id])
+        for request_id, request in self.core.requests.items():
+            batch = self.core.batches.batch_of(request_id)
+            assert (request.phase is Phase.WAITING) == (batch is None)
+            if request_id not in in_step:
+                assert request.phase in {Phase.WAITING, Phase.PREFILLING, Phase.READY}
+                continue
+            step_batch, flight, k = in_step[request_id]
+            assert batch == step_batch, "a request with a step in flight changed its batch"
+            if request.phase is Phase.PREFILLING:
+                assert k == 0
+            elif k == 0:
+                assert request.phase is Phase.VERIFYING
+            elif not flight.drafts_in:
+                assert request.phase is Phase.DRAFTING
+            elif self.order[0] == batch:
+                assert request.phase is Phase.VERIFYING
+            else:
+                assert request.phase is Phase.DRAFTED
+
+    def run_dry(self) -> int:
+        """Go on until nobody is left; say how many steps it took.
+
+        Nobody starves: the oldest always moves, so all together cannot need much more than one
+        after the other.
+        """
+        if self.verifier is None:
+            self.bring_verifier_up()
+        serial = sum(
+            want.max_tokens + 1 + -(-(len(want.prompt) + want.max_tokens) // BUDGET)
+            for want in self.live.values()
+        )
+        steps = 0
+        while self.live or self.flights:
+            self.rotate(lambda row_id, k: (row_id * 7 + steps) % (k + 1), drafts_in=steps % 2 == 0)
+            self.check()
+            steps += 1
+            assert steps <= 2 * serial + 3, "starvation"
+        self.plan()
+        assert self.core.is_idle
+        assert self.core.blocks.num_free == self.num_blocks
+        return steps
