@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from minedraft.admin import Status
+
 LOOPBACK = "127.0.0.1:0"
 
 
@@ -154,6 +156,13 @@ async def cluster(
         if drafter is not None:
             await drafter.stop()
         await verifier.stop()
+
+
+async def until_status(client: Client, holds: Callable[[Status], bool]) -> Status:
+    """Ask for the status until it is as wanted; the test's own timeout bounds it."""
+    while not holds(status := await client.status()):  # noqa: ASYNC110 the event is elsewhere
+        await asyncio.sleep(0)
+    return status
 
 
 async def until_up(client: Client, *, with_drafter: bool) -> None:

@@ -24,7 +24,7 @@ from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
 from minedraft.types import FinishReason
-from tests.integration.cluster import cluster
+from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
 from tests.tiny_models import make_tiny_llama
 
@@ -104,8 +104,7 @@ async def test_c74_a_full_queue_is_refused_at_once_with_a_retry_delay(target_dir
         iterators = [aiter(stream) for stream in streams]
         await anext(iterators[0])  # it runs; the next two wait
         waiting = [asyncio.create_task(anext(iterator)) for iterator in iterators[1:]]
-        while (await c.client.status()).num_waiting < 2:
-            await asyncio.sleep(0)
+        await until_status(c.client, lambda status: status.num_waiting == 2)
         with pytest.raises(QueueFullError) as caught:
             await c.client.generate(PROMPT, max_tokens=4)
         assert caught.value.retry_after_s > 0
@@ -123,8 +122,7 @@ async def test_a_request_id_in_use_is_refused_and_free_afterwards(target_dir):
         with pytest.raises(DuplicateRequestError, match="mine"):
             await c.client.generate(PROMPT, request_id="mine")
         await stream.aclose()
-        while (await c.client.status()).num_running:
-            await asyncio.sleep(0)
+        await until_status(c.client, lambda status: status.num_running == 0)
         await c.client.generate(PROMPT, request_id="mine", max_tokens=2)
 
 
@@ -152,10 +150,9 @@ async def test_c76_a_deadline_in_the_queue_removes_the_request(target_dir):
     async with cluster(target_dir, mode=(1, 1, 0)) as c:
         iterator = aiter(c.client.stream(PROMPT, temperature=0, max_tokens=400, ignore_eos=True))
         await anext(iterator)
-        with pytest.raises(Exception, match="DEADLINE|deadline"):
+        with pytest.raises(Exception, match=r"DEADLINE|deadline"):
             await c.client.generate(PROMPT, max_tokens=4, timeout_s=0.2)
-        while (await c.client.status()).num_waiting:
-            await asyncio.sleep(0)
+        await until_status(c.client, lambda status: status.num_waiting == 0)
         await iterator.aclose()
 
 
@@ -204,7 +201,7 @@ def test_remote_code_is_refused_and_never_runs(tmp_path):
     config = json.loads((model / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}
     (model / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="auto_map|remote code"):
+    with pytest.raises(ModelError, match=r"auto_map|remote code"):
         asyncio.run(run_verifier(VerifierConfig(model=str(model), listen="127.0.0.1:0")))
     assert not canary.exists()
 
@@ -224,8 +221,8 @@ async def test_an_aborted_unary_call_is_typed(target_dir):
         task = asyncio.create_task(
             c.client.generate(PROMPT, temperature=0, max_tokens=400, request_id="u")
         )
-        while not await c.client.abort("u"):
-            await asyncio.sleep(0)
+        await until_status(c.client, lambda status: status.num_running == 1)
+        assert await c.client.abort("u") == 1
         got = await task
         assert got.finish_reason is FinishReason.ABORT
         assert not isinstance(got, RequestAbortedError)

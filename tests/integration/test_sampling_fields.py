@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -85,7 +86,7 @@ async def test_an_unseeded_request_reports_a_seed_that_repeats_it(client):
 
 def spelled_as_emitted(tokenizer, tokens):
     """Text of two tokens in a row that the tokenizer itself would spell with these two."""
-    for pair in zip(tokens[2:], tokens[3:], strict=False):
+    for pair in itertools.pairwise(tokens[2:]):
         text = tokenizer.decode(pair)
         if "�" not in text and text.strip() and pair in tokenizer.encode_bad_word(text):
             return text
