@@ -93,7 +93,7 @@ def test_the_counts_are_those_of_real_speculation(load):
     target, draft = load(0), load(0)
     generator = torch.Generator().manual_seed(1)
     for parameter in draft.parameters():  # near enough to be right now and then
-        parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
+        parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.02)
     target.generation_config.eos_token_id = None
     report = measure_acceptance(
         target, draft, PROMPTS, no_progress, num_draft_tokens=2, max_new_tokens=12
