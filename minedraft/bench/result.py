@@ -31,6 +31,8 @@ class ModeResult:
     steady: Steady
     spans: tuple[Span, ...]
     wall_s: float
+    num_stale_drafts: int = 0
+    """Drafts that came too late to be verified: a slow or broken link."""
 
     @property
     def outputs(self) -> tuple[tuple[int, ...], ...]:
@@ -62,6 +64,7 @@ class ModeResult:
             "draft_ms_p50": steady.draft_ms,
             "step_ms_p50": steady.step_ms,
             "bubble_ms_p50": steady.bubble_ms,
+            "stale_drafts": self.num_stale_drafts,
             "steady_steps": steady.num_steps,
             "steady_rows": steady.num_rows,
             **_percentiles("ttft_ms", [record.ttft_s for record in self.records]),

@@ -119,6 +119,7 @@ async def _measure(
     warmup = short[: each.num_resident]
     watcher.begin(f"{each.name} warm-up", sum(job.max_tokens for job in warmup))
     await run_load(client, warmup, num_resident=each.num_resident, on_tokens=watcher.advance)
+    stale = (await client.status()).counters.num_stale_drafts
     newest = await client.timeline(max_spans=2)
     since = max((span.start_ns for span in newest), default=0)
     watcher.begin(each.name, sum(job.max_tokens for job in jobs))
@@ -129,7 +130,8 @@ async def _measure(
     wall_s = time.perf_counter() - start
     spans = await client.timeline(max_spans=_MAX_SPANS, since_unix_ns=since)
     steady = measure(spans, batch=each.mode.max_batch_size)
-    return ModeResult(each, tuple(records), steady, spans, wall_s)
+    stale = (await client.status()).counters.num_stale_drafts - stale
+    return ModeResult(each, tuple(records), steady, spans, wall_s, stale)
 
 
 async def _reference(

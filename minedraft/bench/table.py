@@ -66,6 +66,8 @@ def lines(result: BenchResult) -> Iterator[str]:
 def thin_parts(result: BenchResult) -> Iterator[str]:
     """Warn where a figure stands on less than it should."""
     for name, mode in result.modes.items():
+        if mode.num_stale_drafts:
+            yield f"warning: {_TITLES[name]} had {mode.num_stale_drafts} drafts come too late"
         steady, batch = mode.steady, mode.measurement.mode.max_batch_size
         if steady.num_steps == 0:
             yield f"warning: {_TITLES[name]} had no steady part; use more prompts or tokens"

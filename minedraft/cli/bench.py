@@ -94,6 +94,7 @@ def bench(
     show(result, out)
     if json_file is not None:
         write_json(json_file, result)
+        err.print(f"figures: {json_file}", soft_wrap=True)
 
 
 async def _bench(options: BenchOptions, address: str, spec: ClusterSpec | None) -> BenchResult:
@@ -118,13 +119,12 @@ def show(result: BenchResult, console: Console, *, title: str = "") -> None:
 
 
 def write_json(path: Path, result: BenchResult) -> None:
-    """Write the figures and say where."""
+    """Write the figures."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result.to_json(), indent=1) + "\n", encoding="utf-8")
     except OSError as failure:
         raise ConfigError(f"json={str(path)!r}: {failure.strerror}") from None
-    err.print(f"figures: {path}", soft_wrap=True)
 
 
 class Bars:

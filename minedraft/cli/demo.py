@@ -21,6 +21,7 @@ from minedraft.bench.runner import BenchOptions, run_bench
 from minedraft.cli.answers import AnswerBoard
 from minedraft.cli.bench import bars, show, write_json
 from minedraft.cli.cluster import ClusterSpec
+from minedraft.cli.commands import fail
 from minedraft.cli.generate import summary
 from minedraft.cli.options import out
 from minedraft.cli.serve import started
@@ -156,7 +157,8 @@ async def _demo(
             show(synthetic, out, title=title)
             write_json(out_dir / "bench-synthetic.json", synthetic)
     _draw(measured, spec, out_dir)
-    _verdict(measured)
+    if settings.dtype == "float32" and not measured.identical_outputs:
+        fail("outputs differ between modes in float32, where they must not")
 
 
 async def _stream_answers(client: Client, texts: Sequence[str], settings: Demo) -> None:
@@ -210,8 +212,11 @@ def _draw(measured: BenchResult, spec: ClusterSpec, out_dir: Path) -> None:
     names = f"{Path(spec.target).name} with {Path(spec.draft).name}, {spec.dtype}"
     write_picture(out_dir / "rotation.svg", shown, psd.measurement.mode, subtitle=names)
     write_trace(out_dir / "rotation.trace.json", psd.spans)
-
-
-def _verdict(measured: BenchResult) -> None:
+    out.rule("what this leaves", align="left")
+    out.print(f"picture: {out_dir / 'rotation.svg'}", soft_wrap=True)
+    out.print(
+        f"trace:   {out_dir / 'rotation.trace.json'} (open it in ui.perfetto.dev)", soft_wrap=True
+    )
+    out.print(f"figures: {out_dir}/bench*.json", soft_wrap=True)
     out.print(f"requests that agree in all modes: {measured.agreement:.0%}")
     out.print(f"identical outputs: {'yes' if measured.identical_outputs else 'no'}")

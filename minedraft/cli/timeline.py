@@ -36,12 +36,14 @@ def timeline(
         raise ConfigError(f"address={address!r}: the coordinator has made no step yet")
     if out is not None:
         write_picture(out, last_steps(spans, steps), mode)
+        err.print(f"picture: {out}", soft_wrap=True)
     if trace is not None:
         write_trace(trace, spans)
+        err.print(f"trace: {trace} (open it in ui.perfetto.dev)", soft_wrap=True)
 
 
 def write_picture(path: Path, spans: Sequence[Span], mode: Mode, *, subtitle: str = "") -> None:
-    """Write the picture of `spans` and say where."""
+    """Write the picture of `spans`."""
     title = {
         "ar": "MineDraft: plain decoding, no drafts",
         "sd": "MineDraft: one batch, drafted and then verified",
@@ -52,13 +54,11 @@ def write_picture(path: Path, spans: Sequence[Span], mode: Mode, *, subtitle: st
         f"{'; ' if subtitle else ''}{subtitle}"
     )
     _write(path, render(spans, title=title, subtitle=facts))
-    err.print(f"picture: {path}", soft_wrap=True)
 
 
 def write_trace(path: Path, spans: Sequence[Span]) -> None:
-    """Write the trace of `spans` and say where."""
+    """Write the trace of `spans`, for ui.perfetto.dev."""
     _write(path, json.dumps(to_chrome_trace(spans)))
-    err.print(f"trace: {path} (open it in ui.perfetto.dev)", soft_wrap=True)
 
 
 def _write(path: Path, text: str) -> None:

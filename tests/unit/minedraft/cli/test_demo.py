@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 
 from minedraft.cli.demo import DEMOS, data_file
@@ -31,3 +36,65 @@ def test_missing_data_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="from a checkout"):
         data_file("nothing.jsonl")
+
+
+@pytest.fixture
+def staged(fake, monkeypatch):
+    """The demo against the double in place of models and processes."""
+
+    @dataclass
+    class Found:
+        target_dir: Path = Path("/m/target")
+        draft_dir: Path = Path("/m/draft")
+
+    specs = []
+
+    @asynccontextmanager
+    async def started(spec):
+        specs.append(spec)
+        yield type("Up", (), {"address": fake.address})
+
+    monkeypatch.setattr("minedraft.hub.pairs.ensure_pair", lambda _name: Found())
+    monkeypatch.setattr("minedraft.cli.demo.started", started)
+    return specs
+
+
+def test_the_demo_ends_with_tables_picture_trace_and_verdict(minedraft, staged, tmp_path):
+    result = minedraft("demo", "smollm2", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    text = result.stdout
+    assert text.index("[4] ?") < text.index("AR") < text.index("SYNTHETIC acceptance of 0.8")
+    assert text.count("identical outputs: yes") == 3
+    assert staged[0].drafter_kind == "synthetic"
+    assert staged[0].dtype == "float32"
+    out_dir = tmp_path / "smollm2"
+    assert {path.name for path in out_dir.iterdir()} == {
+        "bench.json", "bench-synthetic.json", "rotation.svg", "rotation.trace.json",
+    }  # fmt: skip
+    assert set(json.loads((out_dir / "bench-synthetic.json").read_text())["modes"]) == {
+        "ar", "ar_2m", "sd", "sd_2m", "psd",
+    }  # fmt: skip
+
+
+def test_the_coder_demo_says_what_share_agrees(minedraft, staged, tmp_path):
+    result = minedraft("demo", "coder", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert "requests that agree in all modes: 100%" in result.stdout
+    assert "SYNTHETIC" not in result.stdout
+    assert (staged[0].dtype, staged[0].drafter_kind) == ("bfloat16", "model")
+
+
+def test_outputs_that_differ_in_fp32_fail_the_demo(minedraft, staged, fake, tmp_path):
+    plain = fake._events
+
+    async def drifting(request):
+        if fake.mode.num_batches == 2:
+            request = type(request)(text="something else", sampling=request.sampling)
+        async for event in plain(request):
+            yield event
+
+    fake._events = drifting
+    result = minedraft("demo", "smollm2", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "outputs differ between modes in float32" in result.stderr
+    assert "identical outputs: no" in result.stdout
