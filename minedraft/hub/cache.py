@@ -91,7 +91,7 @@ def build_directory(
     try:
         build(temporary)
         (temporary / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=1) + "\n")
-        # mkdtemp and safetensors write for the owner only: others could not use a shared cache.
+        # mkdtemp makes it for the owner only: others could not use a shared cache.
         temporary.chmod(0o755)
         for file in temporary.iterdir():
             file.chmod(0o644)

@@ -103,7 +103,9 @@ def save_model(
     config.architectures = [type(model).__name__]
     config.dtype = next(iter(weights.values())).dtype
     config.save_pretrained(directory)
-    save_file(dict(weights), directory / "model.safetensors", metadata={"format": "pt"})
+    path = directory / "model.safetensors"
+    save_file(dict(weights), path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors writes for the owner only
 
 
 def _read_config(gguf_path: Path) -> PreTrainedConfig:
