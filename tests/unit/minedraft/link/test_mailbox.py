@@ -58,6 +58,8 @@ async def test_no_packet_within_the_timeout_is_none_and_a_late_one_is_counted():
 
     assert await mailbox.take(3, 0.001) is None
     mailbox.post(packet(3))
+    await settle()
+    assert mailbox.counters.late == 1
     assert await mailbox.take(4, 0) is None
     assert mailbox.counters.late == 1
     assert mailbox.counters.received == 1
