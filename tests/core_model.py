@@ -307,7 +307,10 @@ class CoreModel:
         )
         steps = 0
         while self.live or self.flights:
-            self.rotate(lambda row_id, k: (row_id * 7 + steps) % (k + 1), drafts_in=steps % 2 == 0)
+            self.rotate(
+                lambda row_id, k, turn=steps: (row_id * 7 + turn) % (k + 1),
+                drafts_in=steps % 2 == 0,
+            )
             self.check()
             steps += 1
             assert steps <= 2 * serial + 3, "starvation"

@@ -181,19 +181,23 @@ class Core:
             self._counters.num_stale_results += len(result.rows)
             return []
         self._verify_queue.remove(result.batch)
-        self._counters.verified(result)
         committed = []
+        num_stale = 0
         for row in result.rows:
             request = step.requests.pop(row.row_id, None)
             if request is None:  # aborted meanwhile
-                self._counters.num_stale_results += 1
+                num_stale += 1
                 continue
-            _check_row(request, row)
+            _check_row(request, row, step.num_draft_tokens[row.row_id])
             if row.token_ids:
-                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
                 committed.append((request, row))
         if step.requests:
             raise ProtocolError(f"step {step.step_id}: rows {sorted(step.requests)} are missing")
+        # Counted only now: an answer that made no sense leaves no trace.
+        self._counters.verified(result)
+        self._counters.num_stale_results += num_stale
+        for request, row in committed:
+            request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
         self._mark_verifying()
         return committed
 
@@ -298,7 +302,12 @@ class Core:
         if not rows.verify_rows:
             return
         home.batches.start()
-        step = Step(self._next_step, batch, {r.row_id: r for r in rows.requests})
+        step = Step(
+            step_id=self._next_step,
+            batch=batch,
+            requests={r.row_id: r for r in rows.requests},
+            num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
+        )
         self._next_step += 1
         home.in_flight[batch] = step
         self._verify_queue.append(batch)
@@ -345,15 +354,15 @@ class Core:
                 request.advance(Event.VERIFY)
 
 
-def _check_row(request: Request, row: RowResult) -> None:
-    """Raise ProtocolError unless `row` continues `request`."""
+def _check_row(request: Request, row: RowResult, num_planned_drafts: int) -> None:
+    """Raise ProtocolError unless `row` continues `request` within what was planned."""
     must_sample = request.phase is not Phase.PREFILLING or (
         request.num_computed == request.num_tokens
     )
     fits = (
         row.base_len == request.num_tokens
         and bool(row.token_ids) == must_sample
-        and row.num_accepted_tokens <= row.num_draft_tokens
+        and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
         and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
     )
     if not fits:

@@ -33,6 +33,8 @@ class Step:
     batch: int
     requests: dict[RowId, Request]
     """Rows of it whose requests still live that life."""
+    num_draft_tokens: dict[RowId, int]
+    """k as planned."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
 

@@ -147,7 +147,7 @@ TestCoreMachine.settings = settings(max_examples=60, stateful_step_count=25, dea
 TestCoreMachine = pytest.mark.timeout(60)(TestCoreMachine)
 
 
-def storm(seed: int) -> CoreModel:
+def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
     """Two hundred requests and thousands of events that one seed picks."""
     rng = random.Random(seed)
     mode = Mode(rng.randint(1, 3), rng.randint(1, 6), rng.choice((0, 1, 3, 4, 7)))
