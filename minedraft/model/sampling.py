@@ -11,13 +11,14 @@ a broken model's: NaN counts as -inf and +inf as the largest number, so that a t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from minedraft.errors import StateError
 from minedraft.model import noise, processors, truncation
-from minedraft.model.race import argmax, front_runners, pick, race
+from minedraft.model.race import argmax, front_runners, pick
 from minedraft.model.sampling_row import Position, SamplingRow
 from minedraft.model.truncation import CHUNK, Entries, Limits
 
@@ -91,18 +92,18 @@ def draw_with_q(
     sampled = [i for i, p in enumerate(positions) if not p.row.params.is_greedy]
     if not sampled:
         return tokens, q
-    chosen = [positions[i] for i in sampled]
     entries = _truncated(logits, sampled, positions, width)
-    for i, position, ids, scores in zip(
-        sampled, chosen, *_split(entries, len(sampled)), strict=True
+    weights = truncation.exp(entries.scores)
+    sums = torch.stack([row.sum() for row in _split(entries.rows, weights, len(sampled))])
+    probabilities = weights / sums[entries.rows]
+    drawn_from = replace(entries, scores=probabilities.double().log())
+    keys = _keys([positions[i] for i in sampled], logits.device)
+    _scatter(tokens, sampled, pick(drawn_from, keys))
+    ids = _split(entries.rows, entries.token_ids, len(sampled))
+    for i, row, row_ids in zip(
+        sampled, _split(entries.rows, probabilities, len(sampled)), ids, strict=True
     ):
-        weights = scores.exp()
-        probabilities = weights / weights.sum()
-        positive = probabilities > 0
-        support, probabilities = ids[positive], probabilities[positive]
-        key = noise.row_key(position.row.params.seed, position.index)
-        tokens[i] = race(probabilities, support, key)
-        q[i] = (tuple(support.tolist()), tuple(probabilities.tolist()))
+        q[i] = (tuple(row_ids.tolist()), tuple(row.tolist()))
     return tokens, q
 
 
@@ -124,14 +125,16 @@ def distributions(logits: Tensor, positions: Sequence[Position]) -> list[tuple[T
     cut = [i for i, p in enumerate(positions) if truncation.is_truncated(p.row.params)]
     if cut:
         entries = _truncated(logits, cut, positions, 0)
-        for i, ids, scores in zip(cut, *_split(entries, len(cut)), strict=True):
-            weights = scores.double().exp()
-            result[i] = (ids, weights / weights.sum())
+        ids = _split(entries.rows, entries.token_ids, len(cut))
+        scores = _split(entries.rows, entries.scores, len(cut))
+        for i, row_ids, row in zip(cut, ids, scores, strict=True):
+            weights = row.double().exp()
+            result[i] = (row_ids, weights / weights.sum())
     whole = [i for i, p in enumerate(positions) if not truncation.is_truncated(p.row.params)]
     every_id = torch.arange(logits.shape[1], device=logits.device)
     for block in _blocks(whole, logits):
-        for i, scores in zip(block, _scores(logits, block, positions), strict=True):
-            weights = scores[: logits.shape[1]].double().exp()
+        for i, row in zip(block, _scores(logits, block, positions), strict=True):
+            weights = row[: logits.shape[1]].double().exp()
             result[i] = (every_id, weights / weights.sum())
     return result
 
@@ -201,10 +204,9 @@ def _mend(scores: Tensor) -> None:
     scores.masked_fill_(hopeless, 0.0)
 
 
-def _split(entries: Entries, num_rows: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Token ids and scores by row; the entries are sorted by row."""
-    counts = torch.bincount(entries.rows, minlength=num_rows).tolist()
-    return torch.split(entries.token_ids, counts), torch.split(entries.scores, counts)
+def _split(rows: Tensor, values: Tensor, num_rows: int) -> Sequence[Tensor]:
+    """Cut [N] values by row; `rows` ascends."""
+    return torch.split(values, torch.bincount(rows, minlength=num_rows).tolist())
 
 
 def _renumbered(entries: Entries, numbers: Sequence[int]) -> Entries:

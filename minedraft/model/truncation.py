@@ -258,6 +258,8 @@ def _last_threshold(limit: Limits, total: Tensor, width: int) -> Tensor:
 
 def _without_tail(found: Entries, limits: Limits, totals: Tensor) -> Entries:
     """Drop what certainly ranks behind top-p's boundary, so that less has to be sorted."""
+    if len(found.rows) < _NUM_BUCKETS * len(totals):
+        return found
     bucket = (found.scores * -_BUCKETS_PER_NAT).clamp_(max=_NUM_BUCKETS - 1).to(torch.int64)
     masses = torch.zeros(len(totals) * _NUM_BUCKETS, dtype=torch.int64, device=totals.device)
     masses.index_add_(0, found.rows * _NUM_BUCKETS + bucket, found.masses)

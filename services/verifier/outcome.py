@@ -18,7 +18,7 @@ class AcceptItem:
 
     row: SamplingRow
     draft_token_ids: Sequence[int]
-    q: Sequence[tuple[Sequence[int], Sequence[float]]] | None = None
+    q: Sequence[tuple[Sequence[int], Sequence[float]] | None] | None = None
     """For each draft the (ids, probabilities) it was drawn from; REJECTION only, untrusted."""
 
 

@@ -122,12 +122,12 @@ def _dense(q: dict[int, float], ids: Tensor) -> Tensor:
 def _checked_q(item: AcceptItem, vocab_size: int) -> list[dict[int, float] | None]:
     """For each usable draft its q, summing to 1; None where it cannot be used."""
     given = item.q or ()
-    return [
-        _checked(*given[i], token, vocab_size) if i < len(given) else None
-        for i, token in enumerate(
-            item.draft_token_ids[: num_usable(item.draft_token_ids, vocab_size)]
-        )
-    ]
+    drafts = item.draft_token_ids[: num_usable(item.draft_token_ids, vocab_size)]
+    checked: list[dict[int, float] | None] = []
+    for i, token in enumerate(drafts):
+        q = given[i] if i < len(given) else None
+        checked.append(None if q is None else _checked(*q, token, vocab_size))
+    return checked
 
 
 def _checked(

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minedraft.model import noise
+from minedraft.model.noise import Stream
+from tests.chi_square import assert_drawn_from
+
+MASK = (1 << 64) - 1
+U64 = st.integers(0, MASK)
+
+
+def splitmix64(state: int):
+    """The published generator, in its own words."""
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & MASK
+        z = state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        yield z ^ (z >> 31)
+
+
+def keys(*values: int) -> torch.Tensor:
+    return noise.row_keys(values, torch.device("cpu"))
+
+
+def test_reference_generator_gives_its_published_first_values():
+    stream = splitmix64(1234567)
+    assert [next(stream) for _ in range(3)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+
+
+@settings(deadline=None)
+@given(seed=U64, position=st.integers(0, 1 << 40), stream=st.sampled_from(Stream))
+def test_bits_are_splitmix64_of_the_row_key(seed, position, stream):
+    key = noise.row_key(seed, position, stream)
+    reference = splitmix64(key & MASK)
+    expected = [next(reference) >> 12 for _ in range(20)]
+    assert noise.bits(keys(key), torch.arange(20)).tolist() == expected
+
+
+@settings(deadline=None)
+@given(seed=U64, position=st.integers(0, 1 << 40))
+def test_row_key_fits_a_signed_word_and_pure_python_agrees_with_torch(seed, position):
+    key = noise.row_key(seed, position, Stream.ACCEPT)
+    assert -(1 << 63) <= key < 1 << 63
+    in_torch = noise.uniform(keys(key), torch.tensor([0])).item()
+    assert noise.uniform_at(seed, position, Stream.ACCEPT) == in_torch
+
+
+def test_noise_of_a_token_does_not_depend_on_shape_or_subset():
+    row = keys(*(noise.row_key(9, p) for p in range(7)))
+    whole = noise.gumbel(row[:, None], torch.arange(1001)[None, :])
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 2, 3, 7, 64, 257, 1000):
+        ids = torch.randperm(1001, generator=generator)[:size]
+        for r in (0, 3, 6):
+            assert torch.equal(noise.gumbel(row[r], ids), whole[r, ids])
+    strided = noise.gumbel(row[:, None], torch.arange(0, 1001, 2)[None, :])
+    assert torch.equal(strided, whole[:, ::2])
+    dense = noise.bits_of_vocabulary(row, 1001)
+    assert torch.equal(dense, noise.bits(row[:, None], torch.arange(1001)))
+
+
+def test_noise_does_not_depend_on_the_number_of_threads():
+    key = keys(noise.row_key(1, 2))
+    alone = noise.gumbel(key, torch.arange(200_000))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(noise.gumbel(key, torch.arange(200_000)), alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.gpu
+def test_noise_is_the_same_bits_on_cuda():
+    key = noise.row_key(1, 2)
+    here = noise.gumbel(keys(key), torch.arange(100_000))
+    there = noise.row_keys([key], torch.device("cuda"))
+    assert torch.equal(noise.gumbel(there, torch.arange(100_000, device="cuda")).cpu(), here)
+
+
+def test_extreme_hashes_stay_finite_and_strictly_inside(monkeypatch):
+    top = (1 << 52) - 1
+    monkeypatch.setattr(noise, "bits", lambda _keys, ids: ids)
+    u = noise.uniform(keys(0), torch.tensor([0, top]))
+    assert u[0] == 2.0**-53
+    assert u[1] == 1 - 2.0**-53
+    g = noise.gumbel(keys(0), torch.tensor([0, 1, top // 2, top]))
+    assert torch.isfinite(g).all()
+    assert g[0].item() == pytest.approx(53 * math.log(2), rel=1e-15)
+    assert g[0] < noise.MAX_GUMBEL
+    assert g[3].item() == pytest.approx(-math.log(53 * math.log(2)), rel=1e-14)
+
+
+def test_gumbel_agrees_with_the_library_logarithm():
+    key = keys(noise.row_key(3, 4))
+    ids = torch.arange(50_000)
+    expected = -torch.log(-torch.log1p(-noise.uniform(key, ids)))
+    torch.testing.assert_close(noise.gumbel(key, ids), expected, rtol=1e-13, atol=1e-14)
+
+
+def test_logarithm_is_right_over_the_whole_range():
+    x = torch.cat(
+        [10.0 ** torch.linspace(-300, 300, 20_001).double(), 1 - 2.0 ** -torch.arange(1, 54)]
+    )
+    torch.testing.assert_close(noise._log(x), torch.log(x), rtol=4e-16, atol=1e-17)
+
+
+@pytest.mark.parametrize("axis", ["token", "position", "seed", "stream and token"])
+def test_uniform_along_every_part_of_the_key(axis):
+    n, cells = 200_000, 100
+    if axis == "token":
+        u = noise.uniform(keys(noise.row_key(5, 6)), torch.arange(n))
+    elif axis == "stream and token":
+        u = noise.uniform(keys(noise.row_key(5, 6, Stream.RESIDUAL)), torch.arange(n))
+    else:
+        of = (lambda i: (5, i)) if axis == "position" else (lambda i: (i, 5))
+        u = noise.uniform(keys(*(noise.row_key(*of(i)) for i in range(n))), torch.tensor([17]))
+    counts = torch.histc(u, cells, 0, 1).tolist()
+    assert_drawn_from(counts, [1 / cells] * cells)
+    low = torch.histc((u * 2**20) % 1, cells, 0, 1).tolist()  # the low bits too
+    assert_drawn_from(low, [1 / cells] * cells)
+
+
+@pytest.mark.parametrize("lag", ["token", "position", "seed", "stream", "far position"])
+def test_neighbours_are_independent(lag):
+    n, side = 60_000, 12
+    ids = torch.arange(n // 100)[None, :]
+    steps = range(100)
+
+    def at(seed, position, stream=Stream.TARGET, shift=0):
+        key = [noise.row_key(seed + i, position + 7 * i, stream) for i in steps]
+        return noise.uniform(keys(*key)[:, None], ids + shift).flatten()
+
+    a = at(11, 3)
+    b = {
+        "token": lambda: at(11, 3, shift=1),
+        "position": lambda: at(11, 4),
+        "seed": lambda: at(12, 3),
+        "stream": lambda: at(11, 3, Stream.RESIDUAL),
+        "far position": lambda: at(11, 3 + (1 << 32)),
+    }[lag]()
+    cell = (a * side).long() * side + (b * side).long()
+    counts = torch.bincount(cell, minlength=side * side).tolist()
+    assert_drawn_from(counts, [1 / side**2] * side**2)
+    assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1].item()) < 5 / math.sqrt(n)
+
+
+def test_gumbel_has_the_gumbel_distribution():
+    g = noise.gumbel(keys(noise.row_key(8, 8)), torch.arange(200_000))
+    counts = torch.histc(torch.exp(-torch.exp(-g)), 50, 0, 1).tolist()
+    assert_drawn_from(counts, [1 / 50] * 50)
+
+
+def test_tail_resolves_probabilities_far_below_one_in_a_million():
+    """4 million uniforms: the smallest must look like 4 million draws, not like a coarse grid."""
+    w = torch.cat(
+        [noise.uniform(keys(noise.row_key(2, p)), torch.arange(100_000)) for p in range(40)]
+    )
+    smallest = w.sort().values[:1000] * 4e6  # about 1..1000, as of a Poisson process
+    counts = torch.histc(smallest / smallest[-1] * 0.9999, 10, 0, 1).tolist()
+    assert_drawn_from(counts, [0.1] * 10)
+    assert len(smallest.unique()) == 1000
