@@ -33,6 +33,19 @@ class GenerationRequest:
     speculation: Speculation = field(default_factory=Speculation)
     request_id: str = ""
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
+    resumed: tuple[ResumedSample, ...] = ()
+    """What the caller holds of a stream that broke; needs the seed that `Started` reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedSample:
+    """What a caller holds of one sample."""
+
+    index: int
+    token_ids: tuple[int, ...]
+    """As the deltas brought them."""
+    is_finished: bool = False
+    """Its `Finished` has arrived."""
 
 
 @dataclass(frozen=True, slots=True)

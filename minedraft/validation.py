@@ -15,6 +15,7 @@ from minedraft.errors import InvalidRequestError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from minedraft.api import ResumedSample
     from minedraft.types import SamplingParams, Speculation
 
 MAX_REQUEST_ID_CHARS: Final = 128
@@ -153,6 +154,33 @@ def validate_prompt(
     if min_tokens > max_tokens:
         _refuse("sampling.min_tokens", min_tokens, f"at most max_tokens, {max_tokens}")
     _ids("prompt", prompt_token_ids, vocab_size)
+
+
+def validate_resumed(
+    resumed: Sequence[ResumedSample],
+    *,
+    sampling: SamplingParams,
+    vocab_size: int,
+    max_tokens: int,
+) -> None:
+    """Check what a caller says it holds of a stream that broke.
+
+    Raises:
+        InvalidRequestError: Samples that cannot be, more tokens than the request allows, or no
+            seed to go on with.
+    """
+    if resumed and sampling.seed is None and sampling.temperature >= GREEDY_BELOW:
+        raise InvalidRequestError(
+            "resumed: sampling.seed is not set, want the seed that Started reported",
+            field="sampling.seed",
+        )
+    seen: set[int] = set()
+    for sample in resumed:
+        if sample.index in seen or not 0 <= sample.index < sampling.n:
+            _refuse("resumed.index", sample.index, f"each of 0..{sampling.n - 1} at most once")
+        seen.add(sample.index)
+        _count("resumed.token_ids", sample.token_ids, max_tokens)
+        _ids("resumed.token_ids", sample.token_ids, vocab_size)
 
 
 def resolve_max_tokens(

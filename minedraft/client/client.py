@@ -1,6 +1,7 @@
 """The client of a coordinator: ask, stream, steer. Async; no protobuf in, none out.
 
-It does not retry: a failed call raises, and says by its class whether a retry makes sense.
+A generation survives the coordinator's absence (see `resume`); every other call fails at once,
+and says by its class whether a retry makes sense.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from minedraft.admin import Mode
 from minedraft.client.options import build_request
+from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
 from minedraft.errors import DeadlineError, WorkerUnavailableError
 from minedraft.transport.channel import open_channel
 from minedraft.transport.public_stub import PublicStub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 600.0
+RETRY: Final = RetryPolicy()
 _CALL_TIMEOUT_S: Final = 10.0
 _MAX_SPANS: Final = 20_000  # about 2 MB on the wire, well under the message limit
 
@@ -41,9 +44,15 @@ class Client:
     """
 
     def __init__(
-        self, channel: grpc.aio.Channel, *, address: str, request_timeout_s: float | None
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        address: str,
+        request_timeout_s: float | None,
+        retry: RetryPolicy,
     ) -> None:
         self.address: Final = address
+        self._retry = retry
         self._stub = PublicStub(channel)
         self._request_timeout_s = request_timeout_s
 
@@ -54,6 +63,7 @@ class Client:
         *,
         timeout_s: float = CONNECT_TIMEOUT_S,
         request_timeout_s: float | None = REQUEST_TIMEOUT_S,
+        retry: RetryPolicy = RETRY,
     ) -> Self:
         """Connect to a coordinator and make sure that it is one.
 
@@ -62,12 +72,18 @@ class Client:
             timeout_s: Longest wait for the server to answer; a server that is just starting is
                 waited for.
             request_timeout_s: Deadline of every generation that brings none of its own.
+            retry: How generations go on when the coordinator is away.
 
         Raises:
             WorkerUnavailableError: nobody answered in time.
             ProtocolError: something answered that is not a coordinator.
         """
-        client = cls(open_channel(address), address=address, request_timeout_s=request_timeout_s)
+        client = cls(
+            open_channel(address),
+            address=address,
+            request_timeout_s=request_timeout_s,
+            retry=retry,
+        )
         try:
             await client._stub.get_server_info(timeout_s=timeout_s, wait_for_ready=True)
         except DeadlineError:
@@ -123,8 +139,11 @@ class Client:
         request = build_request(prompt, messages, options)
         deadline_s = self._request_timeout_s if timeout_s is None else timeout_s
 
+        def call(request: GenerationRequest, left_s: float | None) -> AsyncGenerator[Event, None]:
+            return self._stub.generate(request, timeout_s=left_s)
+
         def events(request: GenerationRequest) -> AsyncIterator[Event]:
-            return self._stub.generate(request, timeout_s=deadline_s)
+            return resuming(request, call, policy=self._retry, timeout_s=deadline_s)
 
         return GenerationStream(request, events)
 

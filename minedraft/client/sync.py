@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from minedraft.client.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Client
+from minedraft.client.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, RETRY, Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from minedraft.admin import ServerInfo, Span, Status, TargetInfo
     from minedraft.api import Completion, Delta, Message
     from minedraft.client.options import GenerateOptions, Prompt
+    from minedraft.client.resume import RetryPolicy
     from minedraft.client.stream import GenerationStream
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class SyncClient:
         address: `host:port`.
         timeout_s: Longest wait for the server to answer.
         request_timeout_s: Deadline of every generation that brings none of its own.
+        retry: How generations go on when the coordinator is away.
 
     Raises:
         WorkerUnavailableError: nobody answered in time.
@@ -76,6 +78,7 @@ class SyncClient:
         *,
         timeout_s: float = CONNECT_TIMEOUT_S,
         request_timeout_s: float | None = REQUEST_TIMEOUT_S,
+        retry: RetryPolicy = RETRY,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -84,7 +87,12 @@ class SyncClient:
         self._thread.start()
         try:
             self._client = self._run(
-                Client.connect(address, timeout_s=timeout_s, request_timeout_s=request_timeout_s)
+                Client.connect(
+                    address,
+                    timeout_s=timeout_s,
+                    request_timeout_s=request_timeout_s,
+                    retry=retry,
+                )
             )
         except BaseException:
             self._stop()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import structlog
 
-from minedraft.errors import PreconditionError
+from minedraft.errors import DrainingError, PreconditionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -49,13 +49,19 @@ class PlanSessions(Generic[Plan, Answer]):
         self._encode = encode
         self._begin = begin
         self._run = run
-        self._superseded: asyncio.Event | None = None
+        self._leaving: asyncio.Future[None] | None = None
+        """Of the running session: resolved with why it must end."""
         self._answers: asyncio.Queue[Answer] | None = None
 
     @property
     def is_connected(self) -> bool:
         """Whether a coordinator is there."""
-        return self._superseded is not None
+        return self._leaving is not None
+
+    async def drain(self) -> None:
+        """End the session: the coordinator goes on without this worker."""
+        if self._leaving is not None:
+            self._leaving.set_exception(DrainingError("this worker is shutting down"))
 
     def push(self, answer: Answer) -> None:
         """Send something that no plan asked for; dropped if nobody is connected."""
@@ -70,9 +76,9 @@ class PlanSessions(Generic[Plan, Answer]):
         Raises:
             ExceptionGroup: what a plan, the codec or the stream raised.
         """
-        if self._superseded is not None:
-            self._superseded.set()
-        superseded = self._superseded = asyncio.Event()
+        if self._leaving is not None and not self._leaving.done():
+            self._leaving.set_exception(PreconditionError("another coordinator opened a session"))
+        leaving = self._leaving = asyncio.get_running_loop().create_future()
         answers = self._answers = asyncio.Queue()  # bounded by the plans in flight
         plans: asyncio.Queue[tuple[Plan, int]] = asyncio.Queue(_MAX_QUEUED_PLANS)
         log.info("session.started", peer=context.peer())
@@ -84,15 +90,16 @@ class PlanSessions(Generic[Plan, Answer]):
                 workers = [
                     group.create_task(self._run_plans(plans, answers), name="session.run"),
                     group.create_task(self._write(answers, context), name="session.write"),
-                    group.create_task(_fail_when(superseded), name="session.superseded"),
+                    group.create_task(_fail_with(leaving), name="session.leaving"),
                 ]
                 async for request in requests:
                     await plans.put((self._decode(request), time.perf_counter_ns()))
                 for worker in workers:
                     worker.cancel()
         finally:
-            if self._superseded is superseded:
-                self._superseded = self._answers = None
+            if self._leaving is leaving:
+                self._leaving = self._answers = None
+            leaving.cancel()
             log.info("session.ended")
 
     async def _run_plans(
@@ -111,6 +118,5 @@ class PlanSessions(Generic[Plan, Answer]):
             await context.write(self._encode(await answers.get()))
 
 
-async def _fail_when(superseded: asyncio.Event) -> None:
-    await superseded.wait()
-    raise PreconditionError("another coordinator opened a session")
+async def _fail_with(leaving: asyncio.Future[None]) -> None:
+    await leaving

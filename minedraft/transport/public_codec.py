@@ -16,6 +16,7 @@ from minedraft.api import (
     GenerationRequest,
     Message,
     RequestTiming,
+    ResumedSample,
     SpeculationStats,
     Started,
     Usage,
@@ -146,6 +147,10 @@ def request_to_proto(request: GenerationRequest) -> generation_pb2.GenerateReque
         speculation=speculation_to_proto(request.speculation),
     )
     _set(message, "request_id", request.request_id, "request_id")
+    for sample in request.resumed:
+        message.resumed.add(
+            index=sample.index, token_ids=sample.token_ids, is_finished=sample.is_finished
+        )
     if request.text is not None:
         _set(message, "text", request.text, "text")
     elif request.token_ids is not None:
@@ -187,6 +192,10 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
         sampling=sampling_from_proto(message.sampling),
         speculation=speculation_from_proto(message.speculation),
         request_id=message.request_id,
+        resumed=tuple(
+            ResumedSample(sample.index, tuple(sample.token_ids), sample.is_finished)
+            for sample in message.resumed
+        ),
     )
 
 

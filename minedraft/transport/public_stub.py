@@ -17,7 +17,7 @@ from minedraft.transport.status import from_rpc_error
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from minedraft.admin import Mode, ServerInfo, Span, Status, TargetInfo
     from minedraft.api import Event, GenerationRequest
@@ -44,7 +44,7 @@ class PublicStub:
 
     async def generate(
         self, request: GenerationRequest, *, timeout_s: float | None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Generate; yields events. Closing the iterator cancels the call."""
         message = public_codec.request_to_proto(request)
         async with _our_errors():

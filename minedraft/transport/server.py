@@ -16,7 +16,7 @@ from minedraft.transport.health import HealthServer
 from minedraft.transport.status import ErrorInterceptor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ async def serve(
     *background: Callable[[], Coroutine[Any, Any, None]],
     max_message_bytes: int,
     health_address: str | None = None,
-    on_drain: Callable[[], None] = lambda: None,
+    drain: Callable[[], Awaitable[None]] | None = None,
     grace_s: float = 10.0,
     stop: asyncio.Event | None = None,
     on_bound: Callable[[int, HealthServer | None], None] = lambda _port, _health: None,
@@ -59,7 +59,7 @@ async def serve(
         background: Loops that live exactly as long as the server.
         max_message_bytes: Largest message either way.
         health_address: Where health is answered; None: nowhere.
-        on_drain: Called first when stopping: refuse new work.
+        drain: Awaited first when stopping: refuse new work, let what runs end; bounds itself.
         grace_s: Seconds in-flight RPCs get to finish.
         stop: Set it to stop from a test; signals are then left alone.
         on_bound: Called once, with the bound port and the health server.
@@ -93,8 +93,9 @@ async def serve(
             await stopping.wait()
             if health is not None:
                 health.set_ready(ready=False)
-            on_drain()
             log.info("server.draining", grace_s=grace_s)
+            if drain is not None:
+                await drain()
             await server.stop(grace_s)
             for task in tasks:
                 task.cancel()

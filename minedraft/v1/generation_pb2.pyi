@@ -95,20 +95,32 @@ class Speculation(_message.Message):
     def __init__(self, num_draft_tokens: _Optional[int] = ..., reference_token_ids: _Optional[_Iterable[int]] = ..., synthetic_acceptance: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: _types_pb2.TokenIds
     chat: Chat
     sampling: SamplingParams
     speculation: Speculation
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ...) -> None: ...
+    resumed: _containers.RepeatedCompositeFieldContainer[ResumedSample]
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ...) -> None: ...
+
+class ResumedSample(_message.Message):
+    __slots__ = ("index", "token_ids", "is_finished")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    IS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    is_finished: bool
+    def __init__(self, index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., is_finished: bool = ...) -> None: ...
 
 class Started(_message.Message):
     __slots__ = ("request_id", "seed", "num_prompt_tokens")

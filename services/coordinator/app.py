@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _READINESS_PERIOD_S = 0.5
+_LAST_EVENTS_S = 1.0
+"""After the drain: time for the last events to reach their clients."""
 
 
 async def run(
@@ -98,8 +100,8 @@ async def run(
         watch_engine,
         max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
         health_address=config.health_listen,
-        on_drain=handler.drain,
-        grace_s=config.grace_s,
+        drain=handler.drain,
+        grace_s=_LAST_EVENTS_S,
         stop=stop,
         on_bound=on_bound,
     )

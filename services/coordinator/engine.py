@@ -47,6 +47,8 @@ class Sample:
     processor: OutputProcessor
     stream: EventStream
     index: int = 0
+    finish: Finish | None = None
+    """Set from the start if the caller holds the whole output already, all but its end."""
     arrived_ns: int = 0
     admitted_ns: int = 0
     first_token_ns: int = 0
@@ -83,10 +85,11 @@ class Engine:
             CapacityError: the queue is full.
             RequestError: an id is in use, or it can never fit.
         """
-        self.core.check_capacity(len(samples))
+        open_samples = [sample for sample in samples if sample.finish is None]
+        self.core.check_capacity(len(open_samples))
         submitted: list[Sample] = []
         try:
-            for sample in samples:
+            for sample in open_samples:
                 self.core.submit(sample.request)
                 submitted.append(sample)
         except MineDraftError:
@@ -96,7 +99,10 @@ class Engine:
         now = self._clock()
         for sample in samples:
             sample.arrived_ns = now
-            self._samples[sample.request.request_id] = sample
+            if sample.finish is None:
+                self._samples[sample.request.request_id] = sample
+            else:
+                self._report(sample, sample.finish)
         self._pump()
 
     def abort(self, request_id: RequestId) -> bool:
@@ -223,6 +229,11 @@ class Engine:
         request = sample.request
         del self._samples[request.request_id]
         self.core.finish(request.request_id, finish.reason.value)
+        self._report(sample, finish)
+
+    def _report(self, sample: Sample, finish: Finish) -> None:
+        """Put the terminal event of a sample on its stream."""
+        request = sample.request
         now = self._clock()
         sample.stream.finish(
             Finished(

@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
 from minedraft.api import Started
 from minedraft.errors import (
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.tokenizer import Tokenizer
     from minedraft.types import ModelInfo
 
+log = structlog.get_logger(__name__)
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -55,10 +59,20 @@ class Handler:
         self._samples: dict[str, list[Sample]] = {}
         """Live samples by the caller's request id."""
         self._draining = False
+        self._empty = asyncio.Event()
+        """Set while no request is live."""
+        self._empty.set()
 
-    def drain(self) -> None:
-        """Take no new requests."""
+    async def drain(self) -> None:
+        """Take no new requests; let running ones end for `grace_s`, then end them with ABORT."""
         self._draining = True
+        try:
+            async with asyncio.timeout(self._config.grace_s):
+                await self._empty.wait()
+        except TimeoutError:
+            log.warning("drain.aborted", num_requests=len(self._samples))
+            for samples in list(self._samples.values()):
+                self._abort(samples)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Events of one request; leaving the iterator aborts it.
@@ -70,18 +84,25 @@ class Handler:
             raise DrainingError("the service is shutting down; try another one, or later")
         self._engine.core.check_capacity(request.sampling.n)
         intake = Intake(self._tokenizer, self._target(), self._config.max_draft_tokens)
-        request_id, seed, samples, stream = await intake.accept(request)
+        request_id, seed, num_prompt_tokens, samples, stream = await intake.accept(request)
         if request_id in self._samples:
-            raise DuplicateRequestError(f"request_id {request_id!r} is in use")
+            if not request.resumed:
+                raise DuplicateRequestError(f"request_id {request_id!r} is in use")
+            # The caller lost that stream and goes on with this one.
+            self._abort(self._samples.pop(request_id))
         self._engine.submit(samples)
         self._samples[request_id] = samples
+        self._empty.clear()
         try:
-            yield Started(request_id, seed, len(samples[0].request.prompt_token_ids))
+            yield Started(request_id, seed, num_prompt_tokens)
             async for event in stream:
                 yield event
         finally:
-            del self._samples[request_id]
+            if self._samples.get(request_id) is samples:
+                del self._samples[request_id]
             self._abort(samples)
+            if not self._samples:
+                self._empty.set()
 
     def abort(self, request_ids: Sequence[str]) -> int:
         """Abort requests; returns how many were live."""

@@ -23,6 +23,7 @@ from minedraft.validation import (
     validate_chat,
     validate_prompt,
     validate_request_id,
+    validate_resumed,
     validate_sampling,
     validate_speculation,
     validate_text,
@@ -51,11 +52,13 @@ class Intake:
     model: ModelInfo
     max_draft_tokens: int
 
-    async def accept(self, asked: GenerationRequest) -> tuple[str, int, list[Sample], EventStream]:
+    async def accept(
+        self, asked: GenerationRequest
+    ) -> tuple[str, int, int, list[Sample], EventStream]:
         """Check a request and build its samples.
 
         Returns:
-            Request id, seed, n samples and the stream they share.
+            Request id, seed, prompt length, the samples that are wanted and their stream.
 
         Raises:
             InvalidRequestError: a field is out of range; names field and value.
@@ -88,9 +91,17 @@ class Intake:
             max_tokens=max_tokens,
             min_tokens=sampling.min_tokens,
         )
+        validate_resumed(
+            asked.resumed,
+            sampling=sampling,
+            vocab_size=self.model.vocab_size,
+            max_tokens=max_tokens,
+        )
         request_id = asked.request_id or f"gen-{secrets.token_hex(8)}"
         seed = sampling.seed if sampling.seed is not None else secrets.randbits(64)
-        stream = EventStream(sampling.n)
+        held = {sample.index: sample for sample in asked.resumed}
+        wanted = [i for i in range(sampling.n) if i not in held or not held[i].is_finished]
+        stream = EventStream(len(wanted))
         bad_words = self._bad_words(sampling)
         samples = [
             Sample(
@@ -112,9 +123,12 @@ class Intake:
                 stream=stream,
                 index=index,
             )
-            for index in range(sampling.n)
+            for index in wanted
         ]
-        return request_id, seed, samples, stream
+        for sample in samples:
+            if sample.index in held:
+                _go_on(sample, held[sample.index].token_ids)
+        return request_id, seed, len(prompt), samples, stream
 
     async def _prompt(self, asked: GenerationRequest) -> tuple[int, ...]:
         if asked.token_ids is not None:
@@ -171,3 +185,10 @@ def derive_seed(seed: int, index: int) -> int:
         return seed
     message = seed.to_bytes(8, "little") + index.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "little")
+
+
+def _go_on(sample: Sample, token_ids: tuple[int, ...]) -> None:
+    """Start a sample from tokens its caller holds; it holds their text too, so that is dropped."""
+    progress = sample.processor.push(token_ids)
+    sample.request.output_token_ids = list(token_ids[: progress.num_kept])
+    sample.finish = progress.finish

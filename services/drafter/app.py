@@ -91,6 +91,7 @@ async def run(
                 register,
                 max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
                 health_address=config.health_listen,
+                drain=servicer.sessions.drain,
                 grace_s=config.grace_s,
                 stop=stop,
                 on_bound=on_bound,

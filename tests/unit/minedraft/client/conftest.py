@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.client import Client
+from minedraft.client import NO_RETRIES, Client
 from tests.fake_coordinator import FakeCoordinator, serve
 
 
@@ -14,5 +14,5 @@ async def fake():
 
 @pytest.fixture
 async def client(fake: FakeCoordinator):
-    async with await Client.connect(fake.address) as connected:
+    async with await Client.connect(fake.address, retry=NO_RETRIES) as connected:
         yield connected

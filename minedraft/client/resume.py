@@ -1,0 +1,149 @@
+"""Go on with a stream that broke: same request, same seed, the tokens already held.
+
+Generation is safe to retry by construction: the output is a function of model, prompt, parameters
+and seed. So a retry never repeats or changes anything; it continues where the deltas ended, text
+included, because text is a function of the tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from minedraft.api import Delta, Event, Finished, GenerationRequest, ResumedSample, Started
+from minedraft.errors import CapacityError, ProtocolError, WorkerUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How a client goes on when the coordinator is away, full or going down.
+
+    Retries stop at the request's own deadline in any case.
+    """
+
+    patience_s: float = 60.0
+    """Longest time without any event before it gives up; 0: never retry."""
+    first_delay_s: float = 0.1
+    """Pause before the first retry; doubled for each further one."""
+    max_delay_s: float = 2.0
+    """Longest pause."""
+
+
+NO_RETRIES = RetryPolicy(patience_s=0.0)
+
+
+@dataclass(slots=True)
+class _Held:
+    """What has arrived of one sample."""
+
+    token_ids: list[int] = field(default_factory=list)
+    is_finished: bool = False
+
+
+async def resuming(
+    request: GenerationRequest,
+    open_call: Callable[[GenerationRequest, float | None], AsyncGenerator[Event, None]],
+    *,
+    policy: RetryPolicy,
+    timeout_s: float | None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    jitter: Callable[[], float] = random.random,
+) -> AsyncGenerator[Event, None]:
+    """Yield the events of a request, across as many calls as it takes.
+
+    Args:
+        request: What was asked.
+        open_call: Starts one call, given its deadline in seconds (None: none).
+        policy: When to retry.
+        timeout_s: Deadline of the whole; None: none.
+        clock: Monotonic seconds.
+        sleep: Waits.
+        jitter: Uniform in [0, 1); retries of many clients must not come in step.
+
+    Yields:
+        One gapless sequence: `Started` once, deltas without repeats, one `Finished` a sample.
+
+    Raises:
+        MineDraftError: not worth a retry, or patience or deadline ran out.
+    """
+    held = [_Held() for _ in range(max(request.sampling.n, 1))]
+    started: Started | None = None
+    began = last_event = clock()
+    num_failures = 0
+    while True:
+        left_s = None if timeout_s is None else timeout_s - (clock() - began)
+        is_continued = started is not None
+        call = request if started is None else _continued(request, started, held)
+        try:
+            async with aclosing(open_call(call, left_s)) as events:
+                async for event in events:
+                    last_event, num_failures = clock(), 0
+                    if isinstance(event, Started):
+                        if is_continued:
+                            _check_same(call.request_id, started, event)
+                            is_continued = False  # a second one in this call is passed on, wrong
+                            continue
+                        started = event
+                    else:
+                        _note(held, event)
+                    yield event
+        except (WorkerUnavailableError, CapacityError) as err:
+            delay_s = _delay_s(policy, num_failures, err, jitter())
+            now = clock()
+            out_of_patience = now + delay_s - last_event > policy.patience_s
+            out_of_time = timeout_s is not None and now + delay_s - began >= timeout_s
+            if out_of_patience or out_of_time:
+                raise
+            num_failures += 1
+            await sleep(delay_s)
+        else:
+            return
+
+
+def _delay_s(policy: RetryPolicy, num_failures: int, err: Exception, jitter: float) -> float:
+    delay_s = min(policy.first_delay_s * 2.0**num_failures, policy.max_delay_s)
+    if isinstance(err, CapacityError):
+        delay_s = max(delay_s, err.retry_after_s)
+    return delay_s * (0.5 + jitter / 2)
+
+
+def _continued(
+    request: GenerationRequest, started: Started, held: list[_Held]
+) -> GenerationRequest:
+    return replace(
+        request,
+        request_id=started.request_id,
+        sampling=replace(request.sampling, seed=started.seed),
+        resumed=tuple(
+            ResumedSample(index, tuple(sample.token_ids), sample.is_finished)
+            for index, sample in enumerate(held)
+        ),
+    )
+
+
+def _check_same(request_id: str, first: Started | None, again: Started) -> None:
+    if first is None or (first.seed, first.num_prompt_tokens) != (
+        again.seed,
+        again.num_prompt_tokens,
+    ):
+        raise ProtocolError(
+            f"resumed stream of {request_id}: it started with seed {again.seed} and a prompt of "
+            f"{again.num_prompt_tokens} tokens, before it was {first}"
+        )
+
+
+def _note(held: list[_Held], event: Delta | Finished) -> None:
+    if event.index >= len(held):
+        return  # the assembly refuses it
+    if isinstance(event, Delta):
+        held[event.index].token_ids.extend(event.token_ids)
+    else:
+        held[event.index].is_finished = True
