@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+import torch
+
+from minedraft.errors import ConfigError
+from minedraft.model.executor import DeviceExecutor
+
+
+async def test_work_runs_in_order_on_one_thread_that_is_not_the_loops():
+    seen = []
+
+    def work(i):
+        seen.append((i, threading.get_ident()))
+        return i
+
+    async with DeviceExecutor() as device:
+        assert await asyncio.gather(*(device.run(work, i) for i in range(20))) == list(range(20))
+    assert [i for i, _ in seen] == list(range(20))
+    assert len({ident for _, ident in seen}) == 1
+    assert seen[0][1] != threading.get_ident()
+
+
+async def test_an_error_of_the_work_reaches_the_caller_and_the_next_work_runs():
+    async with DeviceExecutor() as device:
+        with pytest.raises(ZeroDivisionError):
+            await device.run(lambda: 1 // 0)
+        assert await device.run(lambda: 7) == 7
+
+
+async def test_cancelling_stops_the_waiting_and_not_the_work():
+    started, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work():
+        started.set()
+        go.wait(5)
+        ended.set()
+
+    async with DeviceExecutor() as device:
+        task = asyncio.create_task(device.run(work))
+        await asyncio.to_thread(started.wait, 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not ended.is_set()
+        go.set()
+        assert await device.run(ended.is_set)
+
+
+async def test_only_the_device_thread_is_pinned():
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    async with DeviceExecutor(cores=[core]) as device:
+        assert await device.run(os.sched_getaffinity, 0) == {core}
+        assert await device.run(torch.get_num_threads) == 1
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize("options", [{"cores": []}, {"cores": [100_000]}, {"num_threads": 0}])
+def test_settings_that_cannot_be_used_are_refused(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        DeviceExecutor(**options)
