@@ -8,6 +8,7 @@ handler raises is a bug: it becomes INTERNAL without its text, because texts may
 from __future__ import annotations
 
 import inspect
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -25,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 ERROR_KEY = "minedraft-error"
 DOMAIN = "minedraft"
+_MAX_TEXT_BYTES = 1000
+"""Of a message on the wire, where it may appear three times, percent-encoded and in base64."""
 
 
 def _tree(cls: type[errors.MineDraftError]) -> Iterator[type[errors.MineDraftError]]:
@@ -39,6 +42,7 @@ BY_NAME = {cls.__name__: cls for cls in _tree(errors.MineDraftError)}
 def to_status(err: errors.MineDraftError) -> status_pb2.Status:
     """Build the google.rpc.Status that carries `err`."""
     details: list[any_pb2.Any] = []
+    text = _shorten(str(err))
 
     def add(message: Any) -> None:  # any google.rpc detail message
         packed = any_pb2.Any()
@@ -47,16 +51,14 @@ def to_status(err: errors.MineDraftError) -> status_pb2.Status:
 
     add(error_details_pb2.ErrorInfo(reason=type(err).__name__, domain=DOMAIN))
     if isinstance(err, errors.InvalidRequestError) and err.field:
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=err.field, description=str(err)
-        )
+        violation = error_details_pb2.BadRequest.FieldViolation(field=err.field, description=text)
         add(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(err, errors.CapacityError):
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(int(err.retry_after_s * 1000))
         add(error_details_pb2.RetryInfo(retry_delay=delay))
     code: int = grpc.StatusCode[err.status].value[0]
-    return status_pb2.Status(code=code, message=str(err), details=details)
+    return status_pb2.Status(code=code, message=text, details=details)
 
 
 async def abort(
@@ -80,7 +82,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
         if isinstance(rebuilt, errors.InvalidRequestError):
             rebuilt.field = _field_of(err)
         if isinstance(rebuilt, errors.CapacityError) and "retry-after" in metadata:
-            rebuilt.retry_after_s = float(metadata["retry-after"])
+            rebuilt.retry_after_s = _seconds(metadata["retry-after"], rebuilt.retry_after_s)
         return rebuilt
     match err.code():
         case grpc.StatusCode.UNAVAILABLE:
@@ -93,6 +95,22 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")
         case code:
             return errors.ProtocolError(f"{code.name}: {text}")
+
+
+def _shorten(text: str) -> str:
+    """Cut what quotes a long value: over 8 KiB of metadata, gRPC drops the class name with it."""
+    raw = text.encode("utf-8", errors="replace")
+    if len(raw) <= _MAX_TEXT_BYTES:
+        return raw.decode()
+    return raw[:_MAX_TEXT_BYTES].decode(errors="ignore") + " ..."
+
+
+def _seconds(text: str | bytes, default: float) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return default
+    return seconds if math.isfinite(seconds) and seconds >= 0 else default
 
 
 def _field_of(err: grpc.aio.AioRpcError) -> str:
