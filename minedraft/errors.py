@@ -7,6 +7,8 @@
     + DuplicateRequestError      ALREADY_EXISTS
     + RequestAbortedError        CANCELLED
     + DeadlineError              DEADLINE_EXCEEDED
+    + AuthenticationError        UNAUTHENTICATED: nobody known
+    + PermissionDeniedError      PERMISSION_DENIED: not with this caller's role, or not that path
   x CapacityError              try again later
     + QueueFullError             RESOURCE_EXHAUSTED, with a retry delay
     + DrainingError              UNAVAILABLE: the service is shutting down
@@ -74,6 +76,18 @@ class DeadlineError(RequestError):
     """The caller's deadline passed before the request finished."""
 
     status = "DEADLINE_EXCEEDED"
+
+
+class AuthenticationError(RequestError):
+    """The caller did not prove who it is."""
+
+    status = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(RequestError):
+    """The caller is known, but may not do this."""
+
+    status = "PERMISSION_DENIED"
 
 
 class CapacityError(MineDraftError):
