@@ -1,0 +1,112 @@
+"""How a process proves who it is and whom it believes: paths of files, never what is in them.
+
+One object for servers, workers' connections, the SDK and the command line. Pure: reads no file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from minedraft.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityConfig:
+    """Files with certificates and tokens. Empty: plaintext, which only loopback may use."""
+
+    tls_cert: str = field(default="", metadata={"env": "MINEDRAFT_TLS_CERT"})
+    """PEM file with this side's certificate chain; its role stands in the certificate."""
+    tls_key: str = field(default="", metadata={"env": "MINEDRAFT_TLS_KEY"})
+    """PEM file with the private key of tls_cert."""
+    tls_ca: str = field(default="", metadata={"env": "MINEDRAFT_TLS_CA"})
+    """PEM file with the authorities whose peers are believed; on a server it demands that callers
+    have a certificate (mTLS)."""
+    token_file: str = field(default="", metadata={"env": "MINEDRAFT_TOKEN_FILE"})
+    """File with bearer tokens, `role token` a line: those a server accepts, and this side's own."""
+    insecure: bool = field(default=False, metadata={"env": "MINEDRAFT_INSECURE"})
+    """Listen beyond loopback although callers prove nothing; for closed test networks."""
+
+    def __post_init__(self) -> None:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError(
+                f"tls_cert={self.tls_cert!r} and tls_key={self.tls_key!r}: want both or neither"
+            )
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return bool(self.tls_cert or self.tls_ca)
+
+    @property
+    def is_mtls(self) -> bool:
+        """Whether a server with these settings demands certificates of its callers."""
+        return bool(self.tls_cert and self.tls_ca)
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether a server with these settings knows who calls it."""
+        return self.is_mtls or bool(self.token_file)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there is anything to read."""
+        return self.is_tls or bool(self.token_file)
+
+    def check_server(self, setting: str, address: str) -> None:
+        """Make sure that a server may listen at an address.
+
+        Args:
+            setting: What the address is called in the service's configuration.
+            address: `host:port`, or a host alone.
+
+        Raises:
+            ConfigError: it is beyond loopback and callers would prove nothing, or would send
+                their tokens in the clear; or it is half of a TLS configuration.
+        """
+        if self.tls_ca and not self.tls_cert:
+            raise ConfigError(
+                f"tls_ca={self.tls_ca!r}: a server needs tls_cert and tls_key beside it"
+            )
+        if is_loopback(address):
+            return
+        if self.token_file and not self.is_tls:
+            raise ConfigError(
+                f"token_file={self.token_file!r}: {setting}={address!r} is beyond loopback, where "
+                "tokens travel under TLS only; set tls_cert and tls_key"
+            )
+        if not self.authenticates and not self.insecure:
+            raise ConfigError(
+                f"{setting}={address!r}: beyond loopback callers must prove who they are: set "
+                "tls_cert, tls_key and tls_ca (mTLS), or tls_cert, tls_key and token_file; or say "
+                "insecure (--insecure) where everybody who can connect may do everything"
+            )
+
+    def check_client(self, address: str) -> None:
+        """Make sure that tokens do not go to an address in the clear.
+
+        Raises:
+            ConfigError: they would.
+        """
+        if self.token_file and not self.is_tls and not is_loopback(address):
+            raise ConfigError(
+                f"token_file={self.token_file!r}: {address!r} is beyond loopback, where tokens "
+                "travel under TLS only; set tls_ca"
+            )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether `host:port` (or a host alone) can be reached from this machine only.
+
+    Names other than `localhost` count as beyond: what they mean is not in our hands.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or host.count(":") > 1 > host.count("["):
+        host = address  # a host alone, perhaps an IPv6 one
+    host = host.strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

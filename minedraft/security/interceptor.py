@@ -1,0 +1,117 @@
+"""Asks every caller who it is, before any handler runs, and refuses what its role may not do.
+
+A caller is what its certificate says and what its token says. An unknown token is refused even
+beside a good certificate: somebody is guessing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import structlog
+
+from minedraft.errors import AuthenticationError, MineDraftError, PermissionDeniedError
+from minedraft.security.roles import allowed_roles, roles_of_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from minedraft.security.credentials import Credentials
+    from minedraft.security.roles import Role
+
+log = structlog.get_logger(__name__)
+
+_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+
+
+class AuthInterceptor(grpc.aio.ServerInterceptor):
+    """Stands inside the interceptor that turns our errors into statuses.
+
+    Args:
+        credentials: Whom to believe.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler: who calls is known only when it runs."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        kind = next(name for name in _KINDS if getattr(handler, name) is not None)
+        inner = getattr(handler, kind)
+        wrap = _guard_stream if inspect.isasyncgenfunction(inner) else _guard_call
+        return handler._replace(**{kind: wrap(inner, lambda context: self._admit(method, context))})
+
+    def _admit(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Return if the caller may call the method.
+
+        Raises:
+            AuthenticationError: nobody known.
+            PermissionDeniedError: somebody known, with other roles.
+        """
+        try:
+            roles = self._roles(context)
+            allowed = allowed_roles(method)
+            if not roles & allowed:
+                raise PermissionDeniedError(
+                    f"{method} is for {_names(allowed)}; the caller is {_names(roles)}"
+                )
+        except MineDraftError as err:
+            log.warning("auth.refused", method=method, peer=context.peer(), why=str(err))
+            raise
+        if "Admin/" in method and "/Get" not in method:
+            log.info("auth.admin", method=method, peer=context.peer(), caller=_identity(context))
+
+    def _roles(self, context: grpc.aio.ServicerContext[Any, Any]) -> frozenset[Role]:
+        roles: frozenset[Role] = frozenset()
+        if self._credentials.config.is_mtls:
+            roles = roles_of_certificate(context.auth_context())
+        if not self._credentials.config.token_file:
+            return roles
+        sent = [str(value) for key, value in context.invocation_metadata() or ()
+                if key == "authorization"]  # fmt: skip
+        for authorization in sent[:1]:
+            found = self._credentials.tokens.roles_of(authorization)
+            if not found:
+                raise AuthenticationError("the token is unknown here")
+            roles |= found
+        if not sent and not self._credentials.config.is_mtls:
+            raise AuthenticationError("a token is needed, as `authorization: Bearer <token>`")
+        return roles
+
+
+def _guard_call(inner: Callable[..., Any], admit: Callable[[Any], None]) -> Callable[..., Any]:
+    async def call(request: Any, context: Any) -> Any:
+        admit(context)
+        return await inner(request, context)
+
+    return call
+
+
+def _guard_stream(inner: Callable[..., Any], admit: Callable[[Any], None]) -> Callable[..., Any]:
+    async def stream(request: Any, context: Any) -> AsyncGenerator[Any, None]:
+        admit(context)
+        async with aclosing(inner(request, context)) as answers:
+            async for answer in answers:
+                yield answer
+
+    return stream
+
+
+def _identity(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    names = context.auth_context().get("x509_common_name", ())
+    return ", ".join(name.decode("utf-8", "replace")[:64] for name in names) or "a token"
+
+
+def _names(roles: frozenset[Role]) -> str:
+    return ", ".join(sorted(role.value for role in roles)) or "nobody"
