@@ -15,11 +15,8 @@ process), so both ends compare their layouts over the control plane before they 
 
 from __future__ import annotations
 
-import atexit
-import threading
 import time
 from collections import deque
-from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -27,31 +24,27 @@ import torch
 import torch.distributed as dist
 
 from minedraft.errors import IncompatibleWorkerError, MineDraftError, WorkerUnavailableError
+from minedraft.link import link_thread
 from minedraft.link.formation import await_peer
+from minedraft.link.keys import LocalKeys, RemoteKeys, left_s
 from minedraft.link.receiver import LinkReceiver
 from minedraft.link.sender import LinkSender
 from minedraft.transport.token_link import TokenLinkClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from minedraft.link.endpoints import OnLost
+    from minedraft.link.keys import Keys
     from minedraft.link.spec import LinkOptions, LinkSpec
-    from minedraft.transport.rendezvous import LinkSite, Rendezvous
+    from minedraft.transport.rendezvous import Rendezvous
 
 _VERIFIER: Final = 0
 _DRAFTER: Final = 1
 _TAG: Final = 0
 _POSTED_RECVS: Final = 4
 """A gloo send blocks until the peer has posted a receive: this many sends never do."""
-
-
-class _Keys(Protocol):
-    """The rendezvous as one end sees it."""
-
-    def put(self, key: str, value: bytes, timeout_s: float) -> None: ...
-
-    def get(self, key: str, timeout_s: float) -> bytes: ...
 
 
 class _Group(Protocol):
@@ -62,50 +55,23 @@ class _Group(Protocol):
     def recv(self, tensors: list[torch.Tensor], rank: int, tag: int, /) -> dist.Work: ...
 
 
-class _LocalKeys:
-    """The verifier's: in its own memory."""
-
-    def __init__(self, site: LinkSite) -> None:
-        self._site = site
-
-    def put(self, key: str, value: bytes, timeout_s: float) -> None:  # noqa: ARG002 never waits
-        self._site.keys.put(key, value)
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        return self._site.keys.get(key, timeout_s)
-
-
-class _RemoteKeys:
-    """The drafter's: over the control plane."""
-
-    def __init__(self, client: TokenLinkClient, link_name: str) -> None:
-        self._client = client
-        self._link_name = link_name
-
-    def put(self, key: str, value: bytes, timeout_s: float) -> None:
-        self._client.set_key(self._link_name, key, value, timeout_s)
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        return self._client.get_key(self._link_name, key, timeout_s)
-
-
 class _Store(dist.Store):  # type: ignore[name-defined, misc]  # torch's stubs do not export it
     """What of torch's store gloo uses to form a group: set, get and wait, within one deadline."""
 
-    def __init__(self, keys: _Keys, until: float) -> None:
+    def __init__(self, keys: Keys, until: float) -> None:
         super().__init__()
         self._keys = keys
         self._until = until
 
     def set(self, key: str, value: bytes) -> None:
-        self._keys.put(key, value, _left_s(self._until))
+        self._keys.put(key, value, left_s(self._until))
 
     def get(self, key: str) -> bytes:
-        return self._keys.get(key, _left_s(self._until))
+        return self._keys.get(key, left_s(self._until))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:  # noqa: ARG002 the deadline is ours
         for key in keys:
-            self._keys.get(key, _left_s(self._until))
+            self._keys.get(key, left_s(self._until))
 
 
 async def form_receiver(
@@ -133,7 +99,7 @@ async def form_receiver(
     site = rendezvous.open(spec.name)
 
     def run(formed: Future[None]) -> None:
-        group = _form(spec, options, _VERIFIER, _LocalKeys(site), formed)
+        group = _form(spec, options, _VERIFIER, LocalKeys(site), formed)
         if group is not None:
             _receive(group, spec, options, receiver)
 
@@ -153,7 +119,7 @@ async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) 
     )
 
     def run(formed: Future[None]) -> None:
-        group = _form(spec, options, _DRAFTER, _RemoteKeys(client, spec.name), formed)
+        group = _form(spec, options, _DRAFTER, RemoteKeys(client, spec.name), formed)
         client.close()
         if group is not None:
             _send(group, options, sender)
@@ -168,61 +134,26 @@ def _start(
     run: Callable[[Future[None]], None],
     close: Callable[[], None],
 ) -> Future[None]:
-    """Start the link's thread."""
-    formed: Future[None] = Future()
-    formed.set_running_or_notify_cancel()
-    link = _Thread(close, options.op_timeout_s)
-
-    def live() -> None:
-        try:
-            run(formed)
-        finally:
-            _live.discard(link)
-
-    _live.add(link)
-    link.thread = threading.Thread(target=live, name=f"link-{spec.epoch}", daemon=True)
-    link.thread.start()
-    return formed
-
-
-class _Thread:
-    """A link's thread, and how to end it."""
-
-    thread: threading.Thread
-
-    def __init__(self, close: Callable[[], None], patience_s: float) -> None:
-        self.close = close
-        self.patience_s = patience_s
-
-
-_live: set[_Thread] = set()
-"""The links of this process whose thread has not ended."""
-
-
-@atexit.register
-def _end_links() -> None:
-    links = tuple(_live)
-    for link in links:
-        link.close()
-    for link in links:
-        link.thread.join(link.patience_s)
+    return link_thread.start(
+        f"link-{spec.epoch}", run, close=close, patience_s=options.op_timeout_s
+    )
 
 
 def _form(
-    spec: LinkSpec, options: LinkOptions, rank: int, keys: _Keys, formed: Future[None]
+    spec: LinkSpec, options: LinkOptions, rank: int, keys: Keys, formed: Future[None]
 ) -> _Group | None:
     """Meet the peer and connect; the outcome goes to `formed`."""
     until = time.monotonic() + spec.timeout_s
     try:
         # Meeting first makes both ends ready before either connects: then it takes milliseconds.
         layout = repr(spec.layout).encode()
-        keys.put(f"layout/{rank}", layout, _left_s(until))
-        theirs = keys.get(f"layout/{1 - rank}", _left_s(until))
+        keys.put(f"layout/{rank}", layout, left_s(until))
+        theirs = keys.get(f"layout/{1 - rank}", left_s(until))
         if theirs != layout:
             raise IncompatibleWorkerError(
                 f"link {spec.name}: this end has {spec.layout}, the peer has {theirs[:100]!r}"
             )
-        group = _connect(_Store(keys, until), rank, options, timedelta(seconds=_left_s(until)))
+        group = _connect(_Store(keys, until), rank, options, timedelta(seconds=left_s(until)))
     except MineDraftError as err:
         formed.set_exception(err)
         return None
@@ -285,8 +216,3 @@ def _reason(err: RuntimeError, peer: str, options: LinkOptions) -> str:
     if "Connection closed" in text or "reset by peer" in text:
         return f"gloo: the {peer} closed the connection"
     return f"gloo: {text}"
-
-
-def _left_s(until: float) -> float:
-    """Seconds left, never none: a timeout of 0 means "for ever" to torch."""
-    return max(0.01, until - time.monotonic())
