@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-import grpc
+from typing import TYPE_CHECKING
+
+from minedraft.security.channel import open_aio_channel
+
+if TYPE_CHECKING:
+    import grpc
+
+    from minedraft.security.credentials import Credentials
 
 MAX_CLIENT_MESSAGE_BYTES = 4 * 2**20
 """Largest message a client may send or gets: a prompt of 32k characters has room to spare."""
@@ -10,6 +17,8 @@ MAX_WORKER_MESSAGE_BYTES = 64 * 2**20
 """Largest message between our own services: opens of a whole batch of long prompts."""
 
 _KEEPALIVE_MS = 10_000
+_MAX_STREAMS = 1024
+"""Most calls of one connection at a time; further ones wait at the client."""
 
 Options = list[tuple[str, int]]
 
@@ -35,6 +44,7 @@ def server_options(max_message_bytes: int) -> Options:
     return [
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 2),
         ("grpc.http2.max_ping_strikes", 0),
@@ -43,7 +53,10 @@ def server_options(max_message_bytes: int) -> Options:
 
 
 def open_channel(
-    address: str, *, max_message_bytes: int = MAX_CLIENT_MESSAGE_BYTES
+    address: str,
+    *,
+    max_message_bytes: int = MAX_CLIENT_MESSAGE_BYTES,
+    credentials: Credentials | None = None,
 ) -> grpc.aio.Channel:
     """Open a channel to `host:port`. Connects lazily; close it."""
-    return grpc.aio.insecure_channel(address, options=channel_options(max_message_bytes))
+    return open_aio_channel(address, channel_options(max_message_bytes), credentials)

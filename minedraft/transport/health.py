@@ -19,6 +19,12 @@ from minedraft.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    # It is plaintext and open to everybody who can connect: it takes a probe and nothing bigger.
+    ("grpc.max_receive_message_length", 1024),
+    ("grpc.max_concurrent_streams", 16),
+]
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -63,7 +69,7 @@ class HealthServer:
         self._last_beat = clock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="health")
         self._servicer = _HeartbeatServicer(self._is_alive, self._pool)
-        self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.server(self._pool, options=_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         self._servicer.set("", _SERVING)
         self.set_ready(ready=False)

@@ -11,6 +11,10 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig, is_loopback
+from minedraft.security.credentials import Credentials
+from minedraft.security.interceptor import AuthInterceptor
+from minedraft.security.slow_reader import SlowReaderInterceptor
 from minedraft.transport.channel import server_options
 from minedraft.transport.health import HealthServer
 from minedraft.transport.status import ErrorInterceptor
@@ -22,8 +26,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def bind(server: grpc.aio.Server, address: str) -> int:
-    """Bind `host:port`.
+def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None = None) -> int:
+    """Bind `host:port`, under TLS if the credentials have a certificate.
 
     Returns:
         The port.
@@ -32,7 +36,10 @@ def bind(server: grpc.aio.Server, address: str) -> int:
         ConfigError: in use, or not an address of this machine.
     """
     try:
-        port = int(server.add_insecure_port(address))
+        if credentials is not None and credentials.config.tls_cert:
+            port = int(server.add_secure_port(address, credentials.server_credentials()))
+        else:
+            port = int(server.add_insecure_port(address))
     except RuntimeError:
         port = 0
     if port == 0:
@@ -45,6 +52,7 @@ async def serve(
     register: Callable[[grpc.aio.Server], tuple[str, ...]],
     *background: Callable[[], Coroutine[Any, Any, None]],
     max_message_bytes: int,
+    credentials: Credentials | None = None,
     health_address: str | None = None,
     drain: Callable[[], Awaitable[None]] | None = None,
     grace_s: float = 10.0,
@@ -58,6 +66,7 @@ async def serve(
         register: Adds the servicers; returns their full names for reflection and readiness.
         background: Loops that live exactly as long as the server.
         max_message_bytes: Largest message either way.
+        credentials: Who we are and who may call what; None: plaintext for everybody on loopback.
         health_address: Where health is answered; None: nowhere.
         drain: Awaited first when stopping: refuse new work, let what runs end; bounds itself.
         grace_s: Seconds in-flight RPCs get to finish.
@@ -65,7 +74,7 @@ async def serve(
         on_bound: Called once, with the bound port and the health server.
 
     Raises:
-        ConfigError: an address cannot be bound.
+        ConfigError: an address cannot be bound, or may not without credentials.
         ExceptionGroup: what a background loop raised. A loop that *returns* is also a stop.
     """
     stopping = stop or asyncio.Event()
@@ -73,12 +82,20 @@ async def serve(
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, stopping.set)
+    credentials = credentials or Credentials(SecurityConfig())
+    credentials.config.check_server("listen", address)
+    interceptors: list[grpc.aio.ServerInterceptor] = [ErrorInterceptor()]
+    if credentials.config.authenticates:
+        interceptors.append(AuthInterceptor(credentials))
     server = grpc.aio.server(
-        options=server_options(max_message_bytes), interceptors=[ErrorInterceptor()]
+        options=server_options(max_message_bytes),
+        interceptors=[*interceptors, SlowReaderInterceptor()],
     )
     names = register(server)
-    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
-    port = bind(server, address)
+    if credentials.config.authenticates or is_loopback(address):
+        reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    credentials.watch()
+    port = bind(server, address, credentials)
     health = HealthServer(health_address, names) if health_address else None
     await server.start()
     on_bound(port, health)
@@ -100,6 +117,7 @@ async def serve(
             for task in tasks:
                 task.cancel()
     finally:
+        credentials.close()
         await server.stop(0)
         if health is not None:
             health.stop()

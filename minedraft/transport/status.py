@@ -91,6 +91,10 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")
         case grpc.StatusCode.CANCELLED:
             return errors.RequestAbortedError(f"CANCELLED: {text}")
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return errors.AuthenticationError(f"UNAUTHENTICATED: {text}")
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return errors.PermissionDeniedError(f"PERMISSION_DENIED: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:  # grpc's own limits: message size
             return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")
         case code:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import grpc
 
 from minedraft.errors import InvalidRequestError, MineDraftError, ProtocolError
+from minedraft.security.channel import open_sync_channel
 from minedraft.transport.channel import channel_options
 from minedraft.transport.status import from_rpc_error
 from minedraft.v1 import link_pb2, link_pb2_grpc
@@ -19,6 +20,7 @@ from minedraft.v1 import link_pb2, link_pb2_grpc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from minedraft.security.credentials import Credentials
     from minedraft.transport.rendezvous import Rendezvous
 
 SERVICE_NAME: Final = link_pb2.DESCRIPTOR.services_by_name["TokenLink"].full_name
@@ -116,13 +118,14 @@ class TokenLinkClient:
 
     Args:
         address: `host:port` of the verifier's control plane.
+        credentials: Who we are; None: nobody, in plaintext.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
         options = channel_options(_MAX_PACKET_BYTES + _MAX_VALUE_BYTES)
         # A new link finds a restarted verifier at once only on a connection of its own.
-        self._channel = grpc.insecure_channel(
-            address, options=[*options, ("grpc.use_local_subchannel_pool", 1)]
+        self._channel = open_sync_channel(
+            address, [*options, ("grpc.use_local_subchannel_pool", 1)], credentials
         )
         stub: Any = link_pb2_grpc.TokenLinkStub  # generated without types
         self._stub = stub(self._channel)

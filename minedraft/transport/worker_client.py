@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from minedraft.security.credentials import Credentials
+
 Plan = TypeVar("Plan")
 Answer = TypeVar("Answer")
 
@@ -49,12 +51,18 @@ class _Connection(Generic[Plan, Answer]):
     """What both kinds share. Use as an async context manager; plans are queued by `send`."""
 
     def __init__(
-        self, address: str, encode: Callable[[Plan], Any], decode: Callable[[Any], Answer]
+        self,
+        address: str,
+        encode: Callable[[Plan], Any],
+        decode: Callable[[Any], Answer],
+        credentials: Credentials | None,
     ) -> None:
         self.address = address
         self._encode = encode
         self._decode = decode
-        self._channel = open_channel(address, max_message_bytes=MAX_WORKER_MESSAGE_BYTES)
+        self._channel = open_channel(
+            address, max_message_bytes=MAX_WORKER_MESSAGE_BYTES, credentials=credentials
+        )
         self._plans: asyncio.Queue[Plan] = asyncio.Queue()  # bounded by one step a batch
 
     async def close(self) -> None:
@@ -123,9 +131,12 @@ class _Connection(Generic[Plan, Answer]):
 class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
     """One connection to a verifier."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
         super().__init__(
-            address, plan_codec.verify_plan_to_proto, plan_codec.verify_answer_from_proto
+            address,
+            plan_codec.verify_plan_to_proto,
+            plan_codec.verify_answer_from_proto,
+            credentials,
         )
         self._stub = verifier_pb2_grpc.VerifierStub(self._channel)
 
@@ -157,9 +168,12 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
 class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
     """One connection to a drafter."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
         super().__init__(
-            address, plan_codec.draft_plan_to_proto, plan_codec.draft_answer_from_proto
+            address,
+            plan_codec.draft_plan_to_proto,
+            plan_codec.draft_answer_from_proto,
+            credentials,
         )
         self._stub = drafter_pb2_grpc.DrafterStub(self._channel)
 
