@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minedraft.errors import ConfigError
+
 from minedraft.security.channel import open_aio_channel
 
 if TYPE_CHECKING:
@@ -60,3 +62,15 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """Open a channel to `host:port`. Connects lazily; close it."""
     return open_aio_channel(address, channel_options(max_message_bytes), credentials)
+
+
+def check_listen(setting: str, address: str) -> None:
+    """Refuse a port that is none. gRPC would take 99999 for 34463.
+
+    Raises:
+        ConfigError: names `setting` and `address`.
+    """
+    port = address.rpartition(":")[2]
+    is_port = port.isascii() and port.isdigit() and int(port) <= 65535  # noqa: PLR2004 16 bits
+    if not is_port and not address.startswith("unix:"):
+        raise ConfigError(f"{setting}={address!r}: want host:port with a port of 0..65535")

@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from minedraft.errors import ConfigError
+from minedraft.transport.channel import check_listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ class HealthServer:
         max_heartbeat_age_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_listen("health_listen", address)
         self._services = services
         self._clock = clock
         self._max_age_s = max_heartbeat_age_s

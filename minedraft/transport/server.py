@@ -15,7 +15,7 @@ from minedraft.security.config import SecurityConfig, is_loopback
 from minedraft.security.credentials import Credentials
 from minedraft.security.interceptor import AuthInterceptor
 from minedraft.security.slow_reader import SlowReaderInterceptor
-from minedraft.transport.channel import server_options
+from minedraft.transport.channel import check_listen, server_options
 from minedraft.transport.health import HealthServer
 from minedraft.transport.status import ErrorInterceptor
 
@@ -35,6 +35,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None 
     Raises:
         ConfigError: in use, or not an address of this machine.
     """
+    check_listen("listen", address)
     try:
         if credentials is not None and credentials.config.tls_cert:
             port = int(server.add_secure_port(address, credentials.server_credentials()))
@@ -95,12 +96,13 @@ async def serve(
     if credentials.config.authenticates or is_loopback(address):
         reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     credentials.watch()
-    port = bind(server, address, credentials)
+    # Health first: a server that was bound and never started keeps its port.
     health = HealthServer(health_address, names) if health_address else None
-    await server.start()
-    on_bound(port, health)
-    log.info("server.started", address=address, port=port)
     try:
+        port = bind(server, address, credentials)
+        await server.start()
+        on_bound(port, health)
+        log.info("server.started", address=address, port=port)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(), name=run.__qualname__) for run in background]
             for task in tasks:

@@ -85,12 +85,11 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             rebuilt.retry_after_s = _seconds(metadata["retry-after"], rebuilt.retry_after_s)
         return rebuilt
     match err.code():
-        case grpc.StatusCode.UNAVAILABLE:
-            return errors.WorkerUnavailableError(f"UNAVAILABLE: {text}")
+        # Not our own cancelling, which is asyncio.CancelledError: the peer went down with the call.
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED as code:
+            return errors.WorkerUnavailableError(f"{code.name}: {text}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")
-        case grpc.StatusCode.CANCELLED:
-            return errors.RequestAbortedError(f"CANCELLED: {text}")
         case grpc.StatusCode.UNAUTHENTICATED:
             return errors.AuthenticationError(f"UNAUTHENTICATED: {text}")
         case grpc.StatusCode.PERMISSION_DENIED:

@@ -136,6 +136,19 @@ def test_the_first_fill_alternates_and_later_ones_join_the_batch_being_planned()
     model.answer()  # batch 0: it is the one whose next step is planned
     model.plan()
     assert members(model) == [("r0", "r2", "r4"), ("r1", "r3")]
+    model.abort("r1")
+    model.abort("r3")
+    model.submit((1, 2), 20)
+    model.work()
+    model.answer()  # batch 1, now empty; balance would say so too
+    model.plan()
+    assert members(model) == [("r0", "r2", "r4"), ("r5",)]
+    model.work()
+    model.answer()  # batch 0 again: r6 joins it, although batch 1 is smaller
+    model.submit((1, 2), 20)
+    home = model.core._home
+    home.admit(0)
+    assert model.core.batches.batch_of(RequestId("r6")) == 0
 
 
 def test_of_two_idle_batches_the_smaller_one_takes_the_new_request():

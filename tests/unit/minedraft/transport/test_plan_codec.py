@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minedraft.errors import ProtocolError
+from minedraft.plans import (
+    DraftPlan,
+    DraftResult,
+    DraftRow,
+    LinkLost,
+    OpenRow,
+    RowResult,
+    StepTiming,
+    VerifyPlan,
+    VerifyResult,
+    VerifyRow,
+    WorkerIdentity,
+)
+from minedraft.transport import plan_codec
+from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
+from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
+
+U32 = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
+FLOAT = st.floats(width=32, allow_nan=False)
+IDS = st.lists(U32, max_size=5).map(tuple)
+ROW_IDS = U64.map(RowId)
+TEXT = st.text(max_size=8)
+
+PARAMS = st.builds(
+    RowParams,
+    temperature=FLOAT,
+    top_k=U32,
+    top_p=FLOAT,
+    min_p=FLOAT,
+    repetition_penalty=FLOAT,
+    presence_penalty=FLOAT,
+    frequency_penalty=FLOAT,
+    logit_bias=st.dictionaries(U32, FLOAT, max_size=3),
+    min_tokens=U32,
+    stop_ids=IDS,
+    bad_words=st.lists(IDS, max_size=3).map(tuple),
+    allowed_token_ids=IDS,
+    seed=U64,
+    logprobs=st.none() | U32,
+)
+TIMING = st.builds(StepTiming, **dict.fromkeys(StepTiming.__slots__, U64))
+
+
+def opens(**of_the_drafter):
+    return st.lists(
+        st.builds(
+            OpenRow,
+            row_id=ROW_IDS,
+            prompt_token_ids=IDS,
+            output_token_ids=IDS,
+            params=PARAMS,
+            **of_the_drafter,
+        ),
+        max_size=3,
+    ).map(tuple)
+
+
+DRAFT_PLANS = st.builds(
+    DraftPlan,
+    step_id=U64,
+    batch=U32,
+    epoch=U64,
+    rows=st.lists(
+        st.builds(DraftRow, row_id=ROW_IDS, base_len=U32, new_token_ids=IDS, num_draft_tokens=U32),
+        max_size=3,
+    ).map(tuple),
+    opens=opens(reference_token_ids=IDS, synthetic_acceptance=st.none() | FLOAT),
+    closes=st.lists(ROW_IDS, max_size=3).map(tuple),
+)
+VERIFY_PLANS = st.builds(
+    VerifyPlan,
+    step_id=U64,
+    batch=U32,
+    epoch=U64,
+    rows=st.lists(
+        st.builds(
+            VerifyRow,
+            row_id=ROW_IDS,
+            base_len=U32,
+            new_token_ids=IDS,
+            num_computed=U32,
+            num_feed=U32,
+            num_draft_tokens=U32,
+            new_block_ids=IDS,
+            block_offset=U32,
+        ),
+        max_size=3,
+    ).map(tuple),
+    opens=opens(),
+    closes=st.lists(ROW_IDS, max_size=3).map(tuple),
+    draft_timeout_ns=U64,
+)
+LOGPROBS = st.builds(
+    TokenLogprobs,
+    token_id=U32,
+    logprob=FLOAT,
+    top=st.lists(st.tuples(U32, FLOAT), max_size=3).map(tuple),
+)
+VERIFY_RESULTS = st.builds(
+    VerifyResult,
+    step_id=U64,
+    batch=U32,
+    rows=st.lists(
+        st.builds(
+            RowResult,
+            row_id=ROW_IDS,
+            base_len=U32,
+            token_ids=IDS,
+            num_draft_tokens=U32,
+            num_accepted_tokens=U32,
+            logprobs=st.lists(LOGPROBS, max_size=2).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+    timing=TIMING,
+    num_stale_drafts=U32,
+)
+DRAFT_RESULTS = st.builds(
+    DraftResult, step_id=U64, batch=U32, num_draft_tokens=U32, num_rows=U32, timing=TIMING
+)
+
+
+def wire(message):
+    """What the peer reads."""
+    return type(message).FromString(message.SerializeToString())
+
+
+@settings(max_examples=50)
+@given(PARAMS)
+def test_params_survive_the_wire(params):
+    assert plan_codec.params_from_proto(wire(plan_codec.params_to_proto(params))) == params
+
+
+@settings(max_examples=50)
+@given(DRAFT_PLANS)
+def test_draft_plans_survive_the_wire(plan):
+    assert plan_codec.draft_plan_from_proto(wire(plan_codec.draft_plan_to_proto(plan))) == plan
+
+
+@settings(max_examples=50)
+@given(VERIFY_PLANS)
+def test_verify_plans_survive_the_wire(plan):
+    assert plan_codec.verify_plan_from_proto(wire(plan_codec.verify_plan_to_proto(plan))) == plan
+
+
+@settings(max_examples=50)
+@given(VERIFY_RESULTS)
+def test_verify_results_survive_the_wire(result):
+    message = wire(plan_codec.verify_result_to_proto(result))
+    assert plan_codec.verify_answer_from_proto(message) == result
+
+
+@settings(max_examples=50)
+@given(DRAFT_RESULTS)
+def test_draft_results_survive_the_wire(result):
+    message = wire(plan_codec.draft_result_to_proto(result))
+    assert plan_codec.draft_answer_from_proto(message) == result
+
+
+@settings(max_examples=20)
+@given(st.builds(LinkLost, epoch=U64, reason=TEXT))
+def test_a_lost_link_is_told_by_either_worker(lost):
+    message = wire(plan_codec.link_lost_to_verifier_answer(lost))
+    assert plan_codec.verify_answer_from_proto(message) == lost
+    answer = wire(plan_codec.link_lost_to_drafter_answer(lost))
+    assert plan_codec.draft_answer_from_proto(answer) == lost
+
+
+@settings(max_examples=20)
+@given(
+    st.builds(
+        ModelInfo,
+        name=TEXT,
+        vocab_size=U32,
+        max_model_len=U32,
+        tokenizer_fingerprint=TEXT,
+        dtype=TEXT,
+        eos_token_ids=IDS,
+        block_size=U32,
+        num_blocks=U32,
+        drafter_kind=TEXT,
+    )
+)
+def test_model_infos_survive_the_wire(info):
+    assert plan_codec.model_info_from_proto(wire(plan_codec.model_info_to_proto(info))) == info
+
+
+@settings(max_examples=20)
+@given(
+    st.builds(
+        WorkerIdentity,
+        instance_id=TEXT,
+        protocol_version=U32,
+        started_unix_ns=U64,
+        pid=U32,
+        version=TEXT,
+    )
+)
+def test_identities_survive_the_wire(identity):
+    message = wire(plan_codec.identity_to_proto(identity))
+    assert plan_codec.identity_from_proto(message) == identity
+
+
+def test_params_that_nobody_set_are_off():
+    assert plan_codec.params_from_proto(types_pb2.RowParams()) == RowParams()
+
+
+@pytest.mark.parametrize("name", ["top_p", "repetition_penalty"])
+def test_a_zero_that_somebody_set_is_a_zero(name):  # C65
+    message = wire(types_pb2.RowParams(**{name: 0.0}))
+    assert getattr(plan_codec.params_from_proto(message), name) == 0.0
+
+
+@pytest.mark.parametrize("logprobs", [None, 0, 5])
+def test_no_logprobs_and_none_but_the_chosen_one_are_told_apart(logprobs):
+    params = RowParams(logprobs=logprobs)
+    assert plan_codec.params_from_proto(plan_codec.params_to_proto(params)).logprobs == logprobs
+
+
+@pytest.mark.parametrize("rate", [None, 0.0, 0.5])
+def test_no_synthetic_acceptance_and_zero_are_told_apart(rate):
+    row = OpenRow(RowId(1), (1,), (), RowParams(), synthetic_acceptance=rate)
+    message = wire(plan_codec.draft_plan_to_proto(DraftPlan(1, 0, 1, opens=(row,))))
+    assert plan_codec.draft_plan_from_proto(message).opens[0].synthetic_acceptance == rate
+
+
+def test_the_verifier_never_hears_what_is_for_drafters_only():
+    row = OpenRow(RowId(1), (1,), (2,), RowParams(), (7, 8), 0.5)
+    message = wire(plan_codec.verify_plan_to_proto(VerifyPlan(1, 0, 1, opens=(row,))))
+    (opened,) = plan_codec.verify_plan_from_proto(message).opens
+    assert (opened.reference_token_ids, opened.synthetic_acceptance) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("decode", "message"),
+    [
+        (plan_codec.draft_plan_from_proto, drafter_pb2.DrafterSessionRequest()),
+        (plan_codec.verify_plan_from_proto, verifier_pb2.VerifierSessionRequest()),
+        (plan_codec.draft_answer_from_proto, drafter_pb2.DrafterSessionResponse()),
+        (plan_codec.verify_answer_from_proto, verifier_pb2.VerifierSessionResponse()),
+    ],
+)
+def test_a_message_of_a_kind_that_is_not_known_is_refused(decode, message):
+    with pytest.raises(ProtocolError, match="session"):
+        decode(message)
+
+
+def test_every_field_of_every_message_is_carried():
+    """A field added to the protocol and forgotten here would be lost silently."""
+    pairs = {
+        StepTiming: types_pb2.StepTiming,
+        RowParams: types_pb2.RowParams,
+        ModelInfo: types_pb2.ModelInfo,
+        WorkerIdentity: types_pb2.WorkerIdentity,
+        LinkLost: types_pb2.LinkLost,
+        DraftRow: drafter_pb2.DraftRow,
+        DraftResult: drafter_pb2.DraftResult,
+        VerifyRow: verifier_pb2.VerifyRow,
+        VerifyResult: verifier_pb2.VerifyResult,
+        RowResult: verifier_pb2.RowResult,
+    }
+    for value, message in pairs.items():
+        assert set(value.__slots__) == set(message.DESCRIPTOR.fields_by_name), value.__name__
