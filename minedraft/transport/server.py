@@ -48,6 +48,12 @@ def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None 
     return port
 
 
+def _interceptors(credentials: Credentials) -> list[grpc.aio.ServerInterceptor]:
+    """What every call passes, outermost first."""
+    auth = [AuthInterceptor(credentials)] if credentials.config.authenticates else []
+    return [ErrorInterceptor(), *auth, SlowReaderInterceptor()]
+
+
 async def serve(
     address: str,
     register: Callable[[grpc.aio.Server], tuple[str, ...]],
@@ -85,12 +91,8 @@ async def serve(
             loop.add_signal_handler(signum, stopping.set)
     credentials = credentials or Credentials(SecurityConfig())
     credentials.config.check_server("listen", address)
-    interceptors: list[grpc.aio.ServerInterceptor] = [ErrorInterceptor()]
-    if credentials.config.authenticates:
-        interceptors.append(AuthInterceptor(credentials))
     server = grpc.aio.server(
-        options=server_options(max_message_bytes),
-        interceptors=[*interceptors, SlowReaderInterceptor()],
+        options=server_options(max_message_bytes), interceptors=_interceptors(credentials)
     )
     names = register(server)
     if credentials.config.authenticates or is_loopback(address):

@@ -72,6 +72,12 @@ async def abort(
     await context.abort(wire.code, wire.details, trailing_metadata=metadata)
 
 
+_REFUSALS: dict[grpc.StatusCode, type[errors.MineDraftError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: errors.AuthenticationError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
+}
+
+
 def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
     """Rebuild the exception the peer raised, or the nearest kind of failure."""
     text = err.details() or ""
@@ -90,10 +96,8 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             return errors.WorkerUnavailableError(f"{code.name}: {text}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")
-        case grpc.StatusCode.UNAUTHENTICATED:
-            return errors.AuthenticationError(f"UNAUTHENTICATED: {text}")
-        case grpc.StatusCode.PERMISSION_DENIED:
-            return errors.PermissionDeniedError(f"PERMISSION_DENIED: {text}")
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED as code:
+            return _REFUSALS[code](f"{code.name}: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:  # grpc's own limits: message size
             return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")
         case code:
