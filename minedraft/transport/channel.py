@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minedraft.errors import ConfigError
-
 from minedraft.security.channel import open_aio_channel
 
 if TYPE_CHECKING:
