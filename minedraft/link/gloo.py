@@ -109,7 +109,7 @@ async def form_receiver(
 
 async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) -> LinkSender:
     """Form the drafter's end. Raises like `form_receiver`."""
-    client = TokenLinkClient(spec.verifier_address)
+    client = TokenLinkClient(spec.verifier_address, options.credentials)
     sender = LinkSender(
         spec,
         options,

@@ -59,7 +59,7 @@ async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) 
         MineDraftError: the verifier refused it.
         WorkerUnavailableError: it did not answer within the spec's timeout.
     """
-    client = TokenLinkClient(spec.verifier_address)
+    client = TokenLinkClient(spec.verifier_address, options.credentials)
     sender = LinkSender(
         spec,
         options,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from minedraft.errors import ConfigError, InvalidRequestError
 from minedraft.link.packet import PacketLayout
+
+if TYPE_CHECKING:
+    from minedraft.security.credentials import Credentials
 
 _MAX_NAME_CHARS = 256
 _MAX_FORM_TIMEOUT_S = 600.0
@@ -82,6 +86,8 @@ class LinkOptions:
     heartbeat_s: float = 0.5
     """An idle sender sends a heartbeat this often; at most half of `op_timeout_s`. On gloo it is
     also how soon either end notices that the other one has closed."""
+    credentials: Credentials | None = None
+    """Who a drafter is to the verifier's control plane."""
 
     def __post_init__(self) -> None:
         if self.bind_host in {"", "0.0.0.0", "::"}:  # noqa: S104 refused, not used

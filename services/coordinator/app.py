@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.admin import Mode
+from minedraft.security.credentials import Credentials
+from minedraft.security.roles import Role
 from minedraft.services.coordinator.core import Core
 from minedraft.services.coordinator.engine import Engine
 from minedraft.services.coordinator.handler import Handler
@@ -49,8 +51,9 @@ async def run(
 
     Raises:
         ModelError: the tokenizer cannot be loaded.
-        ConfigError: an address cannot be bound.
+        ConfigError: an address cannot be bound, or a certificate or token file not be used.
     """
+    credentials = Credentials(config.security, own=(Role.COORDINATOR,))
     tokenizer = Tokenizer.from_directory(config.tokenizer) if config.tokenizer else None
     mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens)
     core = Core(
@@ -59,7 +62,7 @@ async def run(
         max_waiting=config.max_waiting_requests,
     )
     engine = Engine(core, Timeline())
-    membership = Membership(config, engine, tokenizer.fingerprint if tokenizer else "")
+    membership = Membership(config, engine, tokenizer.fingerprint if tokenizer else "", credentials)
     handler = Handler(
         config=config,
         engine=engine,
@@ -99,6 +102,7 @@ async def run(
         follow_readiness,
         watch_engine,
         max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
+        credentials=credentials,
         health_address=config.health_listen,
         drain=handler.drain,
         grace_s=_LAST_EVENTS_S,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 
 MAX_BATCHES = 8
 MAX_ROWS = 1024
@@ -46,8 +47,10 @@ class CoordinatorConfig:
     """Pause before a lost worker is dialled again."""
     grace_s: float = 10.0
     """Seconds running requests get on SIGTERM."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
+        self.security.check_server("listen", self.listen)
         _range("num_batches", self.num_batches, 1, MAX_BATCHES)
         _range("max_rows", self.max_rows, 1, MAX_ROWS)
         _range("max_batch_size", self.max_batch_size, 1, self.max_rows)

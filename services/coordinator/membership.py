@@ -24,6 +24,7 @@ from minedraft.types import Acceptance, ModelInfo
 
 if TYPE_CHECKING:
     from minedraft.plans import WorkerInfo
+    from minedraft.security.credentials import Credentials
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.engine import Engine
 
@@ -69,11 +70,13 @@ class Membership:
         config: Addresses, transport, limits.
         engine: Told of comings and goings.
         tokenizer_fingerprint: Of the coordinator's own tokenizer; "": not compared.
+        credentials: Who this coordinator is to its workers.
     """
 
     config: CoordinatorConfig
     engine: Engine
     tokenizer_fingerprint: str
+    credentials: Credentials | None = None
     verifier: Member = field(init=False)
     drafters: list[Member] = field(init=False)
     model: ModelInfo | None = None
@@ -116,7 +119,7 @@ class Membership:
             await asyncio.sleep(self.config.reconnect_s)
 
     async def _verifier_session(self, member: Member) -> None:
-        connection = VerifierConnection(member.address)
+        connection = VerifierConnection(member.address, self.credentials)
         try:
             info = await connection.get_info(_HANDSHAKE_S)
             self._check_verifier(info)
@@ -139,7 +142,7 @@ class Membership:
             await connection.close()
 
     async def _drafter_session(self, member: Member) -> None:
-        connection = DrafterConnection(member.address)
+        connection = DrafterConnection(member.address, self.credentials)
         try:
             info = await connection.get_info(_HANDSHAKE_S)
             member.info = info

@@ -11,6 +11,8 @@ from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.model.loader import load_runner
+from minedraft.security.credentials import Credentials
+from minedraft.security.roles import Role
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.drafter.handler import Handler
@@ -47,8 +49,9 @@ async def run(
 
     Raises:
         ModelError: the model cannot be served.
-        ConfigError: an address cannot be bound.
+        ConfigError: an address cannot be bound, or a certificate or token file not be used.
     """
+    credentials = Credentials(config.security, own=(Role.DRAFTER,))
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
@@ -70,7 +73,7 @@ async def run(
             executor=executor,
             identity=draw_identity(),
             model=replace(runner.info, drafter_kind=config.kind, num_blocks=0),
-            link_options=LinkOptions(bind_host=config.link_bind_host),
+            link_options=LinkOptions(bind_host=config.link_bind_host, credentials=credentials),
         )
         servicer = DrafterServicer(handler)
         handler.push = servicer.sessions.push
@@ -90,6 +93,7 @@ async def run(
                 config.listen,
                 register,
                 max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
+                credentials=credentials,
                 health_address=config.health_listen,
                 drain=servicer.sessions.drain,
                 grace_s=config.grace_s,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 
 
 class DrafterKind(Enum):
@@ -46,8 +47,12 @@ class DrafterConfig:
     """Address a gloo link listens on."""
     grace_s: float = 5.0
     """Seconds a session gets to end on SIGTERM."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
+        self.security.check_server("listen", self.listen)
+        # gloo itself proves nothing; who may meet there is settled over the control plane.
+        self.security.check_server("link_bind_host", self.link_bind_host)
         kinds = {kind.value for kind in DrafterKind}
         if self.kind not in kinds:
             raise ConfigError(f"kind={self.kind!r}, want one of {', '.join(sorted(kinds))}")

@@ -10,6 +10,8 @@ from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.model.loader import load_runner
+from minedraft.security.credentials import Credentials
+from minedraft.security.roles import Role
 from minedraft.services.verifier.handler import Handler
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
@@ -49,8 +51,9 @@ async def run(
 
     Raises:
         ModelError: the model cannot be served.
-        ConfigError: an address cannot be bound.
+        ConfigError: an address cannot be bound, or a certificate or token file not be used.
     """
+    credentials = Credentials(config.security, own=(Role.VERIFIER,))
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
@@ -94,6 +97,7 @@ async def run(
                 config.listen,
                 register,
                 max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
+                credentials=credentials,
                 health_address=config.health_listen,
                 drain=servicer.sessions.drain,
                 grace_s=config.grace_s,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 from minedraft.types import Acceptance
 
 
@@ -35,8 +36,12 @@ class VerifierConfig:
     """Address a gloo link listens on."""
     grace_s: float = 5.0
     """Seconds a session gets to end on SIGTERM."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
+        self.security.check_server("listen", self.listen)
+        # gloo itself proves nothing; who may meet there is settled over the control plane.
+        self.security.check_server("link_bind_host", self.link_bind_host)
         if not self.model:
             raise ConfigError("model='': name the target's directory or hub id")
         if self.num_blocks < 1:
