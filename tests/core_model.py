@@ -237,6 +237,8 @@ class CoreModel:
         self.drafter = None
 
     def bring_drafter_up(self) -> None:
+        """A drafter, in the place of the one that is there."""
+        self.lose_drafter()
         self.last_epoch += 1
         self.drafter = DrafterDouble(self.last_epoch, max_model_len=self.drafter_context)
         self.core.drafter_up(self.drafter.info, self.last_epoch)
