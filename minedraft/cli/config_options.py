@@ -1,6 +1,7 @@
 """Makes command-line options of a config dataclass, and the config of their values. Starts nothing.
 
-One list of settings: a field with its docstring is the option with its help.
+One list of settings: a field with its docstring is the option with its help. A field that is itself
+such a dataclass is the options of its own fields.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import ast
 import inspect
 import textwrap
 import typing
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, cast
 
@@ -24,18 +25,22 @@ def parameters(config_class: type[Any]) -> list[inspect.Parameter]:
     A tuple of text is one option with commas: then an environment variable can hold it too.
     """
     hints, texts = typing.get_type_hints(config_class), field_docs(config_class)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[
-                str if _is_tuple(hints[field.name]) else hints[field.name],
-                typer.Option(help=texts.get(field.name, "")),
-            ],
-            default=_default(field),
+    found: list[inspect.Parameter] = []
+    for field in fields(config_class):
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            found.extend(parameters(cast("type[Any]", hint)))
+            continue
+        option = typer.Option(help=texts.get(field.name, ""), envvar=field.metadata.get("env"))
+        found.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=Annotated[str if _is_tuple(hint) else hint, option],
+                default=_default(field),
+            )
         )
-        for field in fields(config_class)
-    ]
+    return found
 
 
 def build(config_class: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN401  # an instance
@@ -45,9 +50,16 @@ def build(config_class: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN4
         ConfigError: a value out of its range.
     """
     hints = typing.get_type_hints(config_class)
-    typed = {
-        name: _split(value) if _is_tuple(hints[name]) else value for name, value in values.items()
-    }
+    typed = {}
+    for field in fields(config_class):
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            inner = cast("type[Any]", hint)
+            names = {parameter.name for parameter in parameters(inner)}
+            typed[field.name] = build(inner, {k: v for k, v in values.items() if k in names})
+        elif field.name in values:
+            value = values[field.name]
+            typed[field.name] = _split(value) if _is_tuple(hint) else value
     try:
         return config_class(**typed)
     except (TypeError, ValueError) as err:
