@@ -137,6 +137,9 @@ class DraftResult:
     num_draft_tokens: int
     num_rows: int
     timing: StepTiming
+    epoch: int = 0
+    num_behind: int = 0
+    """Rows of the plan whose KV cache has not caught up with the committed tokens yet."""
 
 
 @dataclass(frozen=True, slots=True)

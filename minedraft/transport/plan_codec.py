@@ -273,6 +273,8 @@ def draft_result_to_proto(result: DraftResult) -> drafter_pb2.DrafterSessionResp
             num_draft_tokens=result.num_draft_tokens,
             num_rows=result.num_rows,
             timing=timing_to_proto(result.timing),
+            num_behind=result.num_behind,
+            epoch=result.epoch,
         )
     )
 
@@ -318,6 +320,8 @@ def draft_answer_from_proto(
                 num_draft_tokens=result.num_draft_tokens,
                 num_rows=result.num_rows,
                 timing=timing_from_proto(result.timing),
+                epoch=result.epoch,
+                num_behind=result.num_behind,
             )
         case "link_lost":
             return LinkLost(response.link_lost.epoch, response.link_lost.reason)

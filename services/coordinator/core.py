@@ -22,12 +22,14 @@ from minedraft.errors import (
     QueueFullError,
 )
 from minedraft.plans import DraftPlan, VerifyPlan
+from minedraft.services.coordinator.answers import check_row
 from minedraft.services.coordinator.batch_manager import BatchManager
 from minedraft.services.coordinator.blocks import BlockAllocator
 from minedraft.services.coordinator.counters import Counters
+from minedraft.services.coordinator.drafters import Drafters
 from minedraft.services.coordinator.request import Event, Phase
 from minedraft.services.coordinator.residency import Residency, Step
-from minedraft.services.coordinator.scheduler import Limits, schedule
+from minedraft.services.coordinator.scheduler import Limits, schedule, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.request import Request
     from minedraft.services.coordinator.scheduler import StepRows
     from minedraft.types import ModelInfo, RequestId
+
+
+_NOTHING = VerifyPlan(0, 0, 0)
+"""Beside a draft plan that no verify plan belongs to; not sent."""
 
 
 class Core:
@@ -59,8 +65,7 @@ class Core:
         self._counters = Counters()
         self._prefill_budget = prefill_budget_tokens
         self._verifier: ModelInfo | None = None
-        self._drafter: ModelInfo | None = None
-        self._epoch = 0
+        self._drafters = Drafters()
         self._verify_queue: deque[int] = deque()
         self._next_step = 1
         self._next_arrival = 0
@@ -126,14 +131,39 @@ class Core:
         self.link_down()
 
     def drafter_up(self, info: ModelInfo, epoch: int) -> None:
-        """A link was formed to a drafter that knows no rows."""
-        self._drafter, self._epoch = info, epoch
-        self._home.forget_drafter()
+        """A link was formed to a drafter that knows no rows; it drafts from now on."""
+        self._home.forget_drafter(epoch)
+        self._drafters.serve(info, epoch)
+
+    def drafter_down(self, epoch: int) -> None:
+        """A link is over. Its batches go to the other drafters, or on with k = 0."""
+        self._drafters.drop(epoch)
+        self._home.forget_drafter(epoch)
 
     def link_down(self) -> None:
-        """No drafts until `drafter_up`: later steps have k = 0."""
-        self._drafter, self._epoch = None, 0
-        self._home.forget_drafter()
+        """All links are over: no drafts until `drafter_up`."""
+        for epoch in self._drafters.epochs:
+            self.drafter_down(epoch)
+
+    def warm_up(self, info: ModelInfo, epoch: int) -> None:
+        """A link was formed to a drafter that shall take over: bring it up to date first."""
+        self._home.forget_drafter(epoch)
+        self._drafters.warm_up(info, epoch)
+
+    def is_warm(self, epoch: int) -> bool:
+        """Whether a warming drafter has caught up."""
+        return self._drafters.is_warm(epoch)
+
+    def cut_over(self, old: int, new: int) -> None:
+        """The warm drafter `new` takes the place of `old`.
+
+        Steps in flight still get their drafts from `old`: keep its link while `uses(old)`.
+        """
+        self._drafters.cut_over(old, new)
+
+    def uses(self, epoch: int) -> bool:
+        """Whether a step in flight waits for drafts of this epoch."""
+        return any(step.epoch == epoch for step in self._home.in_flight.values())
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -155,10 +185,13 @@ class Core:
             home.batches.rebalance(batch)
         for batch in idle:
             yield from self._plan_batch(batch)
+        yield from self._plan_warm_ups()
         yield from self._housekeeping()
 
     def on_draft_result(self, result: DraftResult) -> None:
-        """The drafter is done with a step."""
+        """A drafter is done with a step."""
+        if self._drafters.took(result):
+            return
         step = self._home.in_flight.get(result.batch)
         if step is None or step.step_id != result.step_id:
             return  # the verifier's answer came first, or the step is void
@@ -188,7 +221,7 @@ class Core:
             if request is None:  # aborted meanwhile
                 num_stale += 1
                 continue
-            _check_row(request, row, step.num_draft_tokens[row.row_id])
+            check_row(request, row, step.num_draft_tokens[row.row_id])
             if row.token_ids:
                 committed.append((request, row))
         if step.requests:
@@ -215,8 +248,8 @@ class Core:
 
     @property
     def epoch(self) -> int:
-        """Epoch of the link in use; 0: none."""
-        return self._epoch
+        """Newest epoch of the links in use; 0: none."""
+        return self._drafters.newest
 
     @property
     def requests(self) -> dict[RequestId, Request]:
@@ -291,12 +324,8 @@ class Core:
         home = self._home
         if self._verifier is None or home.batches.size(batch) == 0:
             return
-        limits = Limits(
-            num_draft_tokens=self.mode.num_draft_tokens if self._epoch else 0,
-            prefill_budget_tokens=self._prefill_budget,
-            max_model_len=self._verifier.max_model_len,
-            drafter_max_len=self._drafter.max_model_len if self._drafter else 0,
-        )
+        epoch, drafter = self._drafters.of_batch(batch)
+        limits = self._limits(self._verifier, epoch, drafter)
         home.begin_plan()
         rows = schedule(home.members(batch), limits, home.reserve)
         if not rows.verify_rows:
@@ -307,43 +336,71 @@ class Core:
             batch=batch,
             requests={r.row_id: r for r in rows.requests},
             num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
+            epoch=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
         )
         self._next_step += 1
         home.in_flight[batch] = step
         self._verify_queue.append(batch)
-        yield self._draft_plan(step, rows), self._verify_plan(step, rows)
+        yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows)
 
-    def _draft_plan(self, step: Step, rows: StepRows) -> DraftPlan | None:
+    def _limits(self, verifier: ModelInfo, epoch: int, drafter: ModelInfo | None) -> Limits:
+        return Limits(
+            num_draft_tokens=self.mode.num_draft_tokens if drafter else 0,
+            prefill_budget_tokens=self._prefill_budget,
+            max_model_len=verifier.max_model_len,
+            drafter_max_len=drafter.max_model_len if drafter else 0,
+            epoch=epoch,
+        )
+
+    def _draft_plan(self, step: Step, rows: StepRows, epoch: int) -> DraftPlan | None:
         if not rows.draft_rows:
             return None
         return DraftPlan(
             step.step_id,
             step.batch,
-            self._epoch,
+            epoch,
             rows=tuple(rows.draft_rows),
             opens=tuple(rows.draft_opens),
-            closes=self._home.take_closes(drafter=True),
+            closes=self._home.take_drafter_closes(epoch),
         )
 
     def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
-        has_drafts = any(row.num_draft_tokens for row in rows.verify_rows)
         return VerifyPlan(
             step.step_id,
             step.batch,
-            self._epoch if has_drafts else 0,
+            step.epoch,
             rows=tuple(rows.verify_rows),
             opens=tuple(rows.verify_opens),
-            closes=self._home.take_closes(drafter=False),
+            closes=self._home.take_verifier_closes(),
             draft_timeout_ns=self.draft_timeout_ns,
         )
 
+    def _plan_warm_ups(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
+        """Feed warming drafters what they lack; each has at most one plan out."""
+        if self._verifier is None:
+            return
+        for epoch, warming in self._drafters.warming.items():
+            if warming.step_id:
+                continue
+            admitted = [r for r in self._home.live.values() if r.phase is not Phase.WAITING]
+            limits = self._limits(self._verifier, epoch, warming.info)
+            rows, opens = warm_up(admitted, limits, again=warming.is_behind)
+            if not rows:
+                warming.is_warm, warming.is_behind = True, False
+                continue
+            warming.step_id = self._next_step
+            self._next_step += 1
+            closes = self._home.take_drafter_closes(epoch)
+            yield DraftPlan(warming.step_id, 0, epoch, rows, opens, closes), _NOTHING
+
     def _housekeeping(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
         """Tell workers of ended rows that no step's plan has mentioned."""
-        drafter = self._home.take_closes(drafter=True)
-        verifier = self._home.take_closes(drafter=False)
-        if drafter or verifier:
-            draft = DraftPlan(0, 0, self._epoch, closes=drafter) if drafter else None
-            yield draft, VerifyPlan(0, 0, 0, closes=verifier)
+        closes = self._home.take_verifier_closes()
+        if closes:
+            yield None, VerifyPlan(0, 0, 0, closes=closes)
+        for epoch in self._home.epochs_with_closes():
+            closes = self._home.take_drafter_closes(epoch)
+            yield DraftPlan(0, 0, epoch, closes=closes), _NOTHING
 
     def _mark_verifying(self) -> None:
         """The batch at the head of the verifier's queue is verified once its drafts are in."""
@@ -352,22 +409,3 @@ class Core:
         for request in self._home.in_flight[self._verify_queue[0]].requests.values():
             if request.phase is Phase.DRAFTED:
                 request.advance(Event.VERIFY)
-
-
-def _check_row(request: Request, row: RowResult, num_planned_drafts: int) -> None:
-    """Raise ProtocolError unless `row` continues `request` within what was planned."""
-    must_sample = request.phase is not Phase.PREFILLING or (
-        request.num_computed == request.num_tokens
-    )
-    fits = (
-        row.base_len == request.num_tokens
-        and bool(row.token_ids) == must_sample
-        and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
-        and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
-    )
-    if not fits:
-        raise ProtocolError(
-            f"row {row.row_id}: base_len {row.base_len}, {len(row.token_ids)} tokens, "
-            f"{row.num_accepted_tokens} of {row.num_draft_tokens} drafts accepted, "
-            f"but the committed length is {request.num_tokens} ({request.phase.value})"
-        )

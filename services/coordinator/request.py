@@ -105,8 +105,8 @@ class Request:
     """Blocks of `block_ids` that the verifier knows."""
     verifier_len: int = 0
     """Committed tokens the verifier was told of; 0: the row is not open there."""
-    drafter_len: int = 0
-    """Committed tokens the drafter was told of; 0: the row is not open there."""
+    drafter_lens: dict[int, int] = field(default_factory=dict)
+    """Committed tokens each drafter was told of, by epoch; absent: the row is not open there."""
     stats: SpeculationStats = field(default_factory=SpeculationStats)
 
     @property
@@ -152,5 +152,5 @@ class Request:
     def reset_worker_state(self) -> None:
         """Forget what the workers know; blocks must have been freed."""
         self.row_id = RowId(0)
-        self.num_computed = self.num_blocks_sent = self.verifier_len = self.drafter_len = 0
-        self.block_ids = []
+        self.num_computed = self.num_blocks_sent = self.verifier_len = 0
+        self.block_ids, self.drafter_lens = [], {}

@@ -35,6 +35,8 @@ class Step:
     """Rows of it whose requests still live that life."""
     num_draft_tokens: dict[RowId, int]
     """k as planned."""
+    epoch: int = 0
+    """Of the link that brings its drafts; 0: none."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
 
@@ -56,7 +58,8 @@ class Residency:
         """By batch: at most one."""
         self.num_preemptions = 0
         self._verifier_closes: list[RowId] = []
-        self._drafter_closes: list[RowId] = []
+        self._drafter_closes: dict[int, list[RowId]] = {}
+        """By epoch."""
         self._planned: set[RowId] = set()
         self._next_row = 1
 
@@ -148,18 +151,25 @@ class Residency:
             self.batches.remove(request.request_id)
             self._requeue(request)
 
-    def forget_drafter(self) -> None:
-        """No drafter knows any row."""
-        self._drafter_closes.clear()
+    def forget_drafter(self, epoch: int) -> None:
+        """The drafter of this epoch knows no row (any more)."""
+        self._drafter_closes.pop(epoch, None)
         for request in self.live.values():
-            request.drafter_len = 0
+            request.drafter_lens.pop(epoch, None)
 
-    def take_closes(self, *, drafter: bool) -> tuple[RowId, ...]:
-        """Rows that ended and that the worker has not been told of yet."""
-        source = self._drafter_closes if drafter else self._verifier_closes
-        taken = tuple(source)
-        source.clear()
+    def take_verifier_closes(self) -> tuple[RowId, ...]:
+        """Rows that ended and that the verifier has not been told of yet."""
+        taken = tuple(self._verifier_closes)
+        self._verifier_closes.clear()
         return taken
+
+    def take_drafter_closes(self, epoch: int) -> tuple[RowId, ...]:
+        """Rows that ended and that the drafter of this epoch has not been told of yet."""
+        return tuple(self._drafter_closes.pop(epoch, ()))
+
+    def epochs_with_closes(self) -> tuple[int, ...]:
+        """Epochs whose drafters have to be told of rows that ended."""
+        return tuple(self._drafter_closes)
 
     def check(self) -> None:
         """Raise if an invariant is broken: blocks have one owner each, batches hold."""
@@ -191,8 +201,8 @@ class Residency:
             self.blocks.free(request.block_ids)
         if request.verifier_len:
             self._verifier_closes.append(request.row_id)
-        if request.drafter_len:
-            self._drafter_closes.append(request.row_id)
+        for epoch in request.drafter_lens:
+            self._drafter_closes.setdefault(epoch, []).append(request.row_id)
         request.reset_worker_state()
 
     def _requeue(self, request: Request) -> None:

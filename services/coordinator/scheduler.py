@@ -31,6 +31,8 @@ class Limits:
     """Positions the target has."""
     drafter_max_len: int
     """Positions the drafter has; 0: there is no drafter."""
+    epoch: int = 0
+    """Of the link to the drafter that drafts for this batch."""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ def schedule(
         request.advance(Event.DRAFT if k else Event.VERIFY)
         _add(step, request, num_feed=request.num_tokens - request.num_computed, k=k)
         if k:
-            _add_draft(step, request, k)
+            _add_draft(step, request, k, limits.epoch)
     budget = limits.prefill_budget_tokens
     for request in [r for r in ordered if r.phase is Phase.PREFILLING]:
         num_feed = min(budget, request.num_tokens - request.num_computed)
@@ -97,12 +99,32 @@ def schedule(
             continue
         budget -= num_feed
         _add(step, request, num_feed=num_feed, k=0)
-        if _wants_drafts(request, limits) and request.drafter_len == 0:
-            _add_draft(step, request, 0)  # the drafter's prefill runs beside the verifier's
+        if wants_drafts(request, limits) and limits.epoch not in request.drafter_lens:
+            # The drafter's prefill runs beside the verifier's.
+            _add_draft(step, request, 0, limits.epoch)
     return step
 
 
-def _wants_drafts(request: Request, limits: Limits) -> bool:
+def warm_up(
+    requests: Iterable[Request], limits: Limits, *, again: bool
+) -> tuple[tuple[DraftRow, ...], tuple[OpenRow, ...]]:
+    """Rows that bring a drafter that does not draft yet up to the committed lengths.
+
+    Args:
+        requests: Live ones that are in a batch.
+        limits: Of the drafter.
+        again: Also those it was told of: it did not get to all of them.
+    """
+    step = StepRows()
+    for request in requests:
+        is_behind = request.drafter_lens.get(limits.epoch, 0) < request.num_tokens
+        if wants_drafts(request, limits) and (is_behind or again):
+            _add_draft(step, request, 0, limits.epoch)
+    return tuple(step.draft_rows), tuple(step.draft_opens)
+
+
+def wants_drafts(request: Request, limits: Limits) -> bool:
+    """Whether a drafter should know this request at all."""
     wanted = request.speculation.num_draft_tokens
     return (
         limits.num_draft_tokens > 0 and wanted != 0 and request.num_tokens < limits.drafter_max_len
@@ -143,16 +165,16 @@ def _add(step: StepRows, request: Request, *, num_feed: int, k: int) -> None:
     step.requests.append(request)
 
 
-def _add_draft(step: StepRows, request: Request, k: int) -> None:
-    if request.drafter_len == 0:
+def _add_draft(step: StepRows, request: Request, k: int, epoch: int) -> None:
+    if epoch not in request.drafter_lens:
         step.draft_opens.append(_open(request))
-        request.drafter_len = request.num_tokens
+        request.drafter_lens[epoch] = request.num_tokens
     step.draft_rows.append(
         DraftRow(
             row_id=request.row_id,
             base_len=request.num_tokens,
-            new_token_ids=request.tail(request.drafter_len),
+            new_token_ids=request.tail(request.drafter_lens[epoch]),
             num_draft_tokens=k,
         )
     )
-    request.drafter_len = request.num_tokens
+    request.drafter_lens[epoch] = request.num_tokens

@@ -128,10 +128,10 @@ def test_a_commit_without_a_step_is_refused_and_keeps_the_tokens_out(phase):
 def test_worker_state_is_forgotten_and_the_tokens_stay():
     live = request(output=(9,), phase=Phase.READY)
     live.row_id, live.block_ids, live.num_blocks_sent = RowId(3), [1, 2], 2
-    live.num_computed, live.verifier_len, live.drafter_len = 3, 4, 4
+    live.num_computed, live.verifier_len, live.drafter_lens = 3, 4, {1: 4}
     live.reset_worker_state()
     assert (live.row_id, live.block_ids, live.num_blocks_sent) == (0, [], 0)
-    assert (live.num_computed, live.verifier_len, live.drafter_len) == (0, 0, 0)
+    assert (live.num_computed, live.verifier_len, live.drafter_lens) == (0, 0, {})
     assert live.tail(0) == (1, 2, 3, 9)
 
 

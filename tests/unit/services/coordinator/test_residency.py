@@ -8,6 +8,8 @@ from minedraft.services.coordinator.request import Phase, Request
 from minedraft.services.coordinator.residency import Residency, Step
 from minedraft.types import RequestId, RowParams
 
+EPOCH = 1
+
 
 def home_of(*, num_batches=2, max_batch_size=4, num_blocks=10) -> Residency:
     home = Residency(num_batches, max_batch_size)
@@ -29,7 +31,8 @@ def arrive(home: Residency, count: int, num_prompt: int = 4) -> list[Request]:
 def decode(request: Request) -> None:
     """The prompt is in."""
     request.commit((5,))
-    request.verifier_len = request.drafter_len = request.num_tokens
+    request.verifier_len = request.num_tokens
+    request.drafter_lens = {EPOCH: request.num_tokens}
 
 
 def fly(home: Residency, batch: int, requests: list[Request], step_id: int = 1) -> None:
@@ -123,7 +126,7 @@ def test_the_newest_idle_request_gives_way():
     assert list(home.waiting) == [requests[3]]
     assert len(requests[0].block_ids) == 2
     assert home.num_preemptions == 1
-    assert home.take_closes(drafter=False) == home.take_closes(drafter=True) == (4,)
+    assert home.take_verifier_closes() == home.take_drafter_closes(EPOCH) == (4,)
     home.check()
 
 
@@ -201,18 +204,18 @@ def test_ending_one_that_waits_frees_nothing_and_tells_nobody():
     home.end(late)
     assert late.is_finished
     assert home.blocks.num_used == 4
-    assert home.take_closes(drafter=False) == home.take_closes(drafter=True) == ()
+    assert home.take_verifier_closes() == home.take_drafter_closes(EPOCH) == ()
     assert list(home.live.values()) == requests
 
 
 def test_workers_are_told_once_and_only_of_rows_they_know():
     home, requests = crowded()
-    requests[1].drafter_len = 0
+    requests[1].drafter_lens = {}
     for request in requests[:2]:
         home.end(request)
-    assert home.take_closes(drafter=True) == (1,)
-    assert home.take_closes(drafter=False) == (1, 2)
-    assert home.take_closes(drafter=True) == home.take_closes(drafter=False) == ()
+    assert home.take_drafter_closes(EPOCH) == (1,)
+    assert home.take_verifier_closes() == (1, 2)
+    assert home.take_drafter_closes(EPOCH) == home.take_verifier_closes() == ()
 
 
 def test_a_step_lands_once_and_only_under_its_own_id():
@@ -233,7 +236,7 @@ def test_after_the_loss_of_the_verifier_all_wait_in_the_old_order():
     home.start_over()
     assert list(home.waiting) == [requests[0], requests[1], requests[3], *late]
     assert not home.in_flight
-    assert home.take_closes(drafter=False) == ()
+    assert home.take_verifier_closes() == ()
     assert home.batches.size(0) == home.batches.size(1) == 0
     assert not home.batches.started
     home.check()
@@ -242,10 +245,10 @@ def test_after_the_loss_of_the_verifier_all_wait_in_the_old_order():
 def test_a_new_drafter_knows_no_row():
     home, requests = crowded()
     home.end(requests[0])
-    home.forget_drafter()
-    assert [r.drafter_len for r in requests[1:]] == [0, 0, 0]
-    assert home.take_closes(drafter=True) == ()
-    assert home.take_closes(drafter=False) == (1,)
+    home.forget_drafter(EPOCH)
+    assert [r.drafter_lens for r in requests[1:]] == [{}, {}, {}]
+    assert home.take_drafter_closes(EPOCH) == ()
+    assert home.take_verifier_closes() == (1,)
 
 
 @pytest.mark.parametrize("broken", ["leak", "shared"])

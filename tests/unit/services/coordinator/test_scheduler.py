@@ -30,7 +30,8 @@ def ready(index: int, num_prompt: int = 3, output=(9,), **kwargs) -> Request:
     """A request that both workers know up to its last token but one."""
     request = new(index, num_prompt, **kwargs)
     request.commit(output)
-    request.verifier_len = request.drafter_len = request.num_tokens - 1
+    request.verifier_len = request.num_tokens - 1
+    request.drafter_lens = {0: request.num_tokens - 1}
     return request
 
 
@@ -60,12 +61,12 @@ def test_without_drafts_a_row_is_verifying_at_once_and_the_drafter_hears_nothing
     assert step.draft_rows == step.draft_opens == []
     assert step.verify_rows[0].num_draft_tokens == 0
     assert request.phase is Phase.VERIFYING
-    assert request.drafter_len == 3  # it will be told of all it missed when k is up again
+    assert request.drafter_lens == {0: 3}  # it will be told of all it missed when k is up again
 
 
 def test_a_drafter_that_missed_steps_gets_all_their_tokens():
     request = ready(0, output=(9, 8, 7, 6))
-    request.drafter_len = 4
+    request.drafter_lens = {0: 4}
     step = schedule([request], LIMITS, everyone)
     assert step.draft_rows[0].new_token_ids == (8, 7, 6)
     assert step.draft_opens == []
@@ -73,7 +74,7 @@ def test_a_drafter_that_missed_steps_gets_all_their_tokens():
 
 def test_a_drafter_that_does_not_know_the_row_gets_all_of_it():
     request = ready(0, output=(9, 8))
-    request.drafter_len = 0
+    request.drafter_lens = {}
     step = schedule([request], LIMITS, everyone)
     assert step.draft_opens[0].prompt_token_ids == (1, 2, 3)
     assert step.draft_opens[0].output_token_ids == (9, 8)
@@ -186,7 +187,7 @@ def test_who_gets_no_blocks_sits_the_step_out_unchanged():
     step = schedule(members, LIMITS, lambda r, n: r.arrival % 2 == 0 and everyone(r, n))
     assert [row.row_id for row in step.verify_rows] == [1, 3]
     assert members[1].phase is Phase.READY
-    assert members[1].verifier_len == members[1].drafter_len == 3
+    assert members[1].verifier_len == members[1].drafter_lens[0] == 3
     assert members[3].num_computed == 0
 
 
