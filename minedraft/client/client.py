@@ -6,13 +6,17 @@ and says by its class whether a retry makes sense.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from minedraft.admin import Mode
 from minedraft.client.options import build_request
 from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
-from minedraft.errors import DeadlineError, WorkerUnavailableError
+from minedraft.errors import ConfigError, DeadlineError, WorkerUnavailableError
+from minedraft.security.config import SecurityConfig
+from minedraft.security.credentials import Credentials
+from minedraft.security.roles import Role
 from minedraft.transport.channel import open_channel
 from minedraft.transport.public_stub import PublicStub
 
@@ -50,8 +54,10 @@ class Client:
         address: str,
         request_timeout_s: float | None,
         retry: RetryPolicy,
+        credentials: Credentials | None = None,
     ) -> None:
         self.address: Final = address
+        self._credentials = credentials
         self._retry = retry
         self._stub = PublicStub(channel)
         self._request_timeout_s = request_timeout_s
@@ -64,6 +70,7 @@ class Client:
         timeout_s: float = CONNECT_TIMEOUT_S,
         request_timeout_s: float | None = REQUEST_TIMEOUT_S,
         retry: RetryPolicy = RETRY,
+        security: SecurityConfig | None = None,
     ) -> Self:
         """Connect to a coordinator and make sure that it is one.
 
@@ -73,16 +80,21 @@ class Client:
                 waited for.
             request_timeout_s: Deadline of every generation that brings none of its own.
             retry: How generations go on when the coordinator is away.
+            security: Certificates and token; changed files are noticed. None: plaintext, nobody.
 
         Raises:
-            WorkerUnavailableError: nobody answered in time.
+            ConfigError: a certificate or token file cannot be used.
+            AuthenticationError: the coordinator does not know this caller.
+            WorkerUnavailableError: nobody answered in time, or TLS failed.
             ProtocolError: something answered that is not a coordinator.
         """
+        credentials = None if security is None else await asyncio.to_thread(_identify, security)
         client = cls(
-            open_channel(address),
+            open_channel(address, credentials=credentials),
             address=address,
             request_timeout_s=request_timeout_s,
             retry=retry,
+            credentials=credentials,
         )
         try:
             await client._stub.get_server_info(timeout_s=timeout_s, wait_for_ready=True)
@@ -109,6 +121,8 @@ class Client:
 
     async def close(self) -> None:
         """Close the connection; live streams end with `RequestAbortedError`."""
+        if self._credentials is not None:
+            self._credentials.close()
         await self._stub.close()
 
     def stream(
@@ -209,3 +223,12 @@ class Client:
         return await self._stub.get_timeline(
             max_spans=max_spans, since_unix_ns=since_unix_ns, timeout_s=_CALL_TIMEOUT_S
         )
+
+
+def _identify(security: SecurityConfig) -> Credentials:
+    """Read the files, and follow them from now on."""
+    credentials = Credentials(security, own=(Role.ADMIN, Role.CLIENT))
+    if security.token_file and not credentials.own_token:
+        raise ConfigError(f"token_file={security.token_file!r}: no line `client TOKEN` or `admin TOKEN`")
+    credentials.watch()
+    return credentials

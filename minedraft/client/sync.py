@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from minedraft.client.options import GenerateOptions, Prompt
     from minedraft.client.resume import RetryPolicy
     from minedraft.client.stream import GenerationStream
+    from minedraft.security.config import SecurityConfig
 
 T = TypeVar("T")
 
@@ -63,6 +64,7 @@ class SyncClient:
         timeout_s: Longest wait for the server to answer.
         request_timeout_s: Deadline of every generation that brings none of its own.
         retry: How generations go on when the coordinator is away.
+        security: Certificates and token; None: plaintext, nobody.
 
     Raises:
         WorkerUnavailableError: nobody answered in time.
@@ -79,6 +81,7 @@ class SyncClient:
         timeout_s: float = CONNECT_TIMEOUT_S,
         request_timeout_s: float | None = REQUEST_TIMEOUT_S,
         retry: RetryPolicy = RETRY,
+        security: SecurityConfig | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -92,6 +95,7 @@ class SyncClient:
                     timeout_s=timeout_s,
                     request_timeout_s=request_timeout_s,
                     retry=retry,
+                    security=security,
                 )
             )
         except BaseException:
