@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from minedraft.model.truncation import exp, tree_sum
-from minedraft.types import TokenLogprobs
+from minedraft.model.scratch import scratch
+from minedraft.model.truncation import CHUNK, Limits, candidates, exp, tree_sum, truncate
+from minedraft.types import RowParams, TokenLogprobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,27 +35,40 @@ def logprobs(
     """
     if not token_ids:
         return []
-    values = _log_softmax(logits.float())
+    values = _log_softmax(logits)
     chosen = values.gather(1, torch.tensor(token_ids, device=values.device)[:, None])[:, 0]
+    tops = _tops(values, max(counts))
     return [
-        TokenLogprobs(token, logprob, _top(row, count) if count > 0 else ())
-        for token, logprob, row, count in zip(
-            token_ids, chosen.tolist(), values, counts, strict=True
-        )
+        TokenLogprobs(token, logprob, top[:count])
+        for token, logprob, top, count in zip(token_ids, chosen.tolist(), tops, counts, strict=True)
     ]
 
 
-def _log_softmax(scores: Tensor) -> Tensor:
-    """[R, V] float32, the floor for what is not finite; a row never depends on the others."""
-    shifted = scores - scores.amax(-1, keepdim=True)
-    shifted -= tree_sum(exp(shifted)).log_()[:, None]
-    return shifted.nan_to_num_(nan=FLOOR, neginf=FLOOR).clamp_(min=FLOOR, max=0.0)
+def _log_softmax(logits: Tensor) -> Tensor:
+    """[R, V'] float32 scratch memory: the floor for what is not finite, -inf for padding.
+
+    A row never depends on the others.
+    """
+    num_rows, vocab_size = logits.shape
+    padded = -(-vocab_size // CHUNK) * CHUNK
+    values = scratch("scores", (num_rows, padded), torch.float32, logits.device)
+    values[:, vocab_size:] = -torch.inf
+    values[:, :vocab_size].copy_(logits)
+    values.sub_(values.amax(-1, keepdim=True))
+    values.sub_(tree_sum(exp(values)).log_()[:, None])
+    values[:, :vocab_size].nan_to_num_(nan=FLOOR, neginf=FLOOR).clamp_(min=FLOOR, max=0.0)
+    return values
 
 
-def _top(values: Tensor, count: int) -> tuple[tuple[int, float], ...]:
-    count = min(count, values.shape[0])
-    last = values.topk(count).values[-1]
-    ids = (values >= last).nonzero()[:, 0]  # ascending; more than count if the last has equals
-    ranked = values[ids].sort(descending=True, stable=True)
-    likeliest = ids[ranked.indices[:count]].tolist()
-    return tuple(zip(likeliest, ranked.values[:count].tolist(), strict=True))
+def _tops(values: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
+    """The `count` largest of each row, equal ones by id."""
+    if count == 0:
+        return [()] * len(values)
+    limits = Limits.of([RowParams()] * len(values), values.device, width=count)
+    kept = truncate(*candidates(values, limits), limits)
+    tops: list[list[tuple[int, float]]] = [[] for _ in values]
+    for row, token, value in zip(
+        kept.rows.tolist(), kept.token_ids.tolist(), kept.scores.tolist(), strict=True
+    ):
+        tops[row].append((token, value))
+    return [tuple(top) for top in tops]

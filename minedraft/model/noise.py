@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from minedraft.model.scratch import scratch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -85,12 +87,16 @@ def bits(keys: Tensor, token_ids: Tensor) -> Tensor:
     Returns:
         int64 in [0, 2**52), in the broadcast shape.
     """
-    return _finish(keys + (token_ids + 1) * _signed(_GOLDEN))
+    state = keys + (token_ids + 1) * _signed(_GOLDEN)
+    return _finish(state, torch.empty_like(state))
 
 
 def bits_of_vocabulary(keys: Tensor, vocab_size: int) -> Tensor:
-    """`bits` of every token: keys [R] -> [R, V] int64."""
-    return _finish(keys[:, None] + _steps(vocab_size, keys.device))
+    """`bits` of every token: keys [R] -> [R, V] int64, scratch memory of this thread."""
+    shape = (len(keys), vocab_size)
+    state = scratch("hash", shape, torch.int64, keys.device)
+    torch.add(keys[:, None], _steps(vocab_size, keys.device), out=state)
+    return _finish(state, scratch("shift", shape, torch.int64, keys.device))
 
 
 def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
@@ -120,9 +126,8 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _finish(state: Tensor) -> Tensor:
+def _finish(state: Tensor, shifted: Tensor) -> Tensor:
     """SplitMix64's finaliser and a cut to 52 bits, in place; torch's products wrap."""
-    shifted = torch.empty_like(state)
     _xor_shift(state, 30, shifted).mul_(_signed(_MIX_1))
     _xor_shift(state, 27, shifted).mul_(_signed(_MIX_2))
     _xor_shift(state, 31, shifted)

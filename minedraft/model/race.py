@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from minedraft.model import noise, truncation
+from minedraft.model.scratch import scratch
 from minedraft.model.truncation import CHUNK, Entries
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def front_runners(scores: Tensor, keys: Tensor) -> Entries:
     """
     promise = truncation.exp(scores)  # [R, V']
     hashed = noise.bits_of_vocabulary(keys, scores.shape[1])
-    promise.div_(hashed.float().add_(0.5))  # exp(score) / w / 2**52
+    uniforms = scratch("uniforms", (len(keys), scores.shape[1]), torch.float32, scores.device)
+    promise.div_(uniforms.copy_(hashed).add_(0.5))  # exp(score) / w / 2**52
     maxima = promise.view(len(keys), -1, CHUNK).amax(-1)  # [R, C]
     best = _argmax_in(promise, maxima)[:, None]  # [R, 1]
     unit = 2.0**-noise.RESOLUTION_BITS

@@ -20,6 +20,7 @@ from minedraft.errors import StateError
 from minedraft.model import noise, processors, truncation
 from minedraft.model.race import argmax, front_runners, pick
 from minedraft.model.sampling_row import Position, SamplingRow
+from minedraft.model.scratch import scratch
 from minedraft.model.truncation import CHUNK, Entries, Limits
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def draw_with_q(
 
     Returns:
         R token ids, and for each the (ids, probabilities) it was drawn from: the processed
-        distribution cut to its `width` likeliest and renormalised in float32; probabilities are
-        positive. A greedy row's is its token with probability 1.
+        distribution cut to its `width` likeliest and renormalised in float32. A greedy row's is its
+        token with probability 1.
     """
     _check(logits, positions)
     tokens = [0] * len(positions)
@@ -93,7 +94,7 @@ def draw_with_q(
     if not sampled:
         return tokens, q
     entries = _truncated(logits, sampled, positions, width)
-    weights = truncation.exp(entries.scores)
+    weights = entries.scores.exp()
     sums = torch.stack([row.sum() for row in _split(entries.rows, weights, len(sampled))])
     probabilities = weights / sums[entries.rows]
     drawn_from = replace(entries, scores=probabilities.double().log())
@@ -178,11 +179,12 @@ def _scores(logits: Tensor, indices: Sequence[int], positions: Sequence[Position
     """Processed logits over temperature, relative to the row's best.
 
     Returns:
-        [len(indices), V'] float32, V' the next multiple of CHUNK above V; padding is -inf.
+        [len(indices), V'] float32, V' the next multiple of CHUNK above V; padding is -inf. It is
+        scratch memory: the next call overwrites it.
     """
     vocab_size = logits.shape[1]
     padded = -(-vocab_size // CHUNK) * CHUNK
-    scores = torch.empty(len(indices), padded, dtype=torch.float32, device=logits.device)
+    scores = scratch("scores", (len(indices), padded), torch.float32, logits.device)
     scores[:, vocab_size:] = -torch.inf
     scores[:, :vocab_size].copy_(_select(logits, indices))
     chosen = [positions[i] for i in indices]

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from minedraft.model.scratch import scratch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -140,9 +142,7 @@ def candidates(scores: Tensor, limits: Limits) -> tuple[Entries, Tensor]:
         top = maxima[pending].topk(count, dim=-1)
         threshold = top.values[:, -1]
         chosen = top.indices.sort(-1).values + (pending * num_chunks)[:, None]  # ids will ascend
-        above_it = torch.nextafter(
-            threshold, threshold.new_tensor(torch.inf)
-        )  # equals are not all in
+        above_it = torch.nextafter(threshold, threshold.new_tensor(torch.inf))
         rows, token_ids = at_least(scores, chosen.flatten(), above_it.repeat_interleave(count))
         found = _entries(scores, weights, rows, token_ids)
         enough = _are_enough(found, threshold, pending, limits, totals)
@@ -188,20 +188,29 @@ def truncate(entries: Entries, totals: Tensor, limits: Limits) -> Entries:
 def exp(scores: Tensor) -> Tensor:
     """e**score for scores <= 0, float32; from -80 down all alike, below anything that can matter.
 
-    MKL's exp takes twelve times as long for elements that underflow, -inf among them.
+    The result is scratch memory: the next call overwrites it. MKL's exp takes twelve times as
+    long for elements that underflow, -inf among them, as for others.
     """
-    return scores.clamp(min=_LOWEST).exp_()
+    weights = scratch("weights", (scores.shape[0], scores.shape[1]), scores.dtype, scores.device)
+    return torch.clamp(scores, min=_LOWEST, out=weights).exp_()
 
 
 def tree_sum(values: Tensor) -> Tensor:
     """Sum rows by halves: [R, n] -> [R]. Elementwise, so one row's sum never depends on others."""
-    while values.shape[1] > 1:
-        half = values.shape[1] // 2
-        folded = values[:, :half] + values[:, half : 2 * half]
-        if values.shape[1] % 2:
-            folded[:, 0] += values[:, -1]
-        values = folded
-    return values[:, 0]
+    num_rows, count = values.shape
+    if count == 1:
+        return values[:, 0].clone()
+    half = count // 2
+    sums = scratch("sums", (num_rows, half), values.dtype, values.device)
+    torch.add(values[:, :half], values[:, half : 2 * half], out=sums)
+    if count % 2:
+        sums[:, 0] += values[:, -1]
+    while half > 1:
+        count, half = half, half // 2
+        sums[:, :half] += sums[:, half : 2 * half]
+        if count % 2:
+            sums[:, 0] += sums[:, count - 1]
+    return sums[:, 0].clone()
 
 
 def _entries(scores: Tensor, weights: Tensor | None, rows: Tensor, token_ids: Tensor) -> Entries:
