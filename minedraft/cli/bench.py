@@ -32,6 +32,7 @@ from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, e
 from minedraft.cli.serve import find_models, started
 from minedraft.client import Client
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 
 
 def bench(
@@ -64,6 +65,7 @@ def bench(
     pair: Annotated[str, typer.Option(help="Likewise: a pair of demo models.")] = "",
     dtype: Annotated[str, typer.Option(help="Of its own services.")] = "float32",
     num_blocks: Annotated[int, typer.Option(min=1, help="Of its own services.")] = 1024,
+    security: SecurityConfig,
 ) -> None:
     """Measure AR, SD and PSD with the same prompts, greedy, and compare their outputs."""
     options = BenchOptions(
@@ -90,19 +92,21 @@ def bench(
             drafter_kind="model" if synthetic_acceptance is None else "synthetic",
             num_blocks=num_blocks,
         )
-    result = asyncio.run(_bench(options, address, spec))
+    result = asyncio.run(_bench(options, address, spec, security))
     show(result, out)
     if json_file is not None:
         write_json(json_file, result)
         err.print(f"figures: {json_file}", soft_wrap=True)
 
 
-async def _bench(options: BenchOptions, address: str, spec: ClusterSpec | None) -> BenchResult:
+async def _bench(
+    options: BenchOptions, address: str, spec: ClusterSpec | None, security: SecurityConfig
+) -> BenchResult:
     async with AsyncExitStack() as stack:
         if spec is not None:
             cluster = await stack.enter_async_context(started(spec))
-            address = cluster.address
-        client = await Client.connect(address, timeout_s=CONNECT_TIMEOUT_S)
+            address, security = cluster.address, spec.security
+        client = await Client.connect(address, timeout_s=CONNECT_TIMEOUT_S, security=security)
         await stack.enter_async_context(client)
         with bars(err) as progress:
             return await run_bench(client, options, progress=progress)

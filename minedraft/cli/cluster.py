@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from minedraft.admin import Mode
 from minedraft.cli.child import Child
 from minedraft.client import Client
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,8 @@ _JOIN_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _MAX_DRAFT_TOKENS = 16
 _MAX_ROWS = 64
+_NO_SECURITY = {field.metadata["env"]: "" for field in fields(SecurityConfig)}
+"""Our children are told everything: what a variable says about clients must not reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class ClusterSpec:
     """Threads of each worker."""
     log_dir: str = ""
     """Where the logs go; empty: a temporary directory."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
+    """Of all three: their certificate or token file speaks for every role."""
 
     def worker_cpus(self) -> tuple[str, str]:
         """Cores of verifier and drafter: apart wherever there are two."""
@@ -140,7 +145,8 @@ class Cluster:
         problem = ""
         try:
             async with asyncio.timeout(_JOIN_TIMEOUT_S):
-                async with await Client.connect(self.address) as client:
+                security = self._spec.security
+                async with await Client.connect(self.address, security=security) as client:
                     # The coordinator tells nobody: a look is all there is.
                     while problem := _missing(await client.status()):  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
@@ -151,9 +157,9 @@ class Cluster:
         threads = str(self._spec.threads)
         child = await Child.start(
             role,
-            [role, *arguments, "--log-json"],
+            [role, *arguments, *security_arguments(self._spec.security), "--log-json"],
             log=self.log_dir / f"{role}.log",
-            env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+            env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **_NO_SECURITY},
         )
         self._children.append(child)
         return child
@@ -168,6 +174,13 @@ class Cluster:
             child = self._children.pop()
             coordinator = child.name == "coordinator"
             await child.stop(grace_s=_COORDINATOR_GRACE_S if coordinator else _WORKER_GRACE_S)
+
+
+def security_arguments(security: SecurityConfig) -> list[str]:
+    """Build the options of the `SecurityConfig` of each service."""
+    files = {name: value for name, value in asdict(security).items() if value}
+    insecure = ["--insecure"] if files.pop("insecure", False) else []
+    return [*(f"--{name.replace('_', '-')}={path}" for name, path in files.items()), *insecure]
 
 
 def verifier_arguments(spec: ClusterSpec) -> list[str]:

@@ -16,6 +16,7 @@ from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, e
 from minedraft.client import SyncClient
 from minedraft.client.options import GenerateOptions
 from minedraft.errors import MineDraftError
+from minedraft.security.config import SecurityConfig
 
 MaxTokens = Annotated[
     int | None, typer.Option(min=1, help="Most output tokens; default: 256, or what fits.")
@@ -44,6 +45,7 @@ def generate(
     ] = None,
     system: Annotated[str, typer.Option(help="System message of the chat.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    security: SecurityConfig,
 ) -> None:  # fmt: skip
     """Generate text from one prompt."""
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -56,7 +58,7 @@ def generate(
         "n": n,
         "stop": stop or (),
     }
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
         if chat is None:
             chat = client.model_info().has_chat_template
         messages = _messages(text, system) if chat else None
@@ -82,11 +84,12 @@ def chat(
     temperature: Temperature = 0.7,
     seed: Seed = None,
     system: Annotated[str, typer.Option(help="System message.")] = "",
+    security: SecurityConfig,
 ) -> None:
     """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends the chat."""
     history = [{"role": "system", "content": system}] if system else []
     options: GenerateOptions = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
         name = client.model_info().model.name
         err.print(f"{name} at {address}; Ctrl-D ends the chat", style="dim", soft_wrap=True)
         while (said := _ask()) is not None:

@@ -13,7 +13,7 @@ import typer
 import minedraft
 from minedraft.cli import bench, demo, generate, models, serve, status, timeline
 from minedraft.cli.commands import CommandGroup
-from minedraft.cli.options import out
+from minedraft.cli.options import out, secured
 from minedraft.cli.roles import add_roles
 
 app = typer.Typer(
@@ -48,13 +48,13 @@ def _root(
 _USE = "Use"
 _LOOK = "Look and measure"
 _MODELS = "Models"
-app.command(rich_help_panel=_USE)(serve.serve)
-app.command(rich_help_panel=_USE)(generate.generate)
-app.command(rich_help_panel=_USE)(generate.chat)
+app.command(rich_help_panel=_USE)(secured(serve.serve, is_server=True))
+app.command(rich_help_panel=_USE)(secured(generate.generate))
+app.command(rich_help_panel=_USE)(secured(generate.chat))
 app.command(rich_help_panel=_USE)(demo.demo)
-app.command(rich_help_panel=_LOOK)(status.status)
-app.command(rich_help_panel=_LOOK)(bench.bench)
-app.command(rich_help_panel=_LOOK)(timeline.timeline)
+app.command(rich_help_panel=_LOOK)(secured(status.status))
+app.command(rich_help_panel=_LOOK)(secured(bench.bench))
+app.command(rich_help_panel=_LOOK)(secured(timeline.timeline))
 app.command(rich_help_panel=_MODELS)(models.fetch)
 app.command(rich_help_panel=_MODELS)(models.distill)
 add_roles(app)

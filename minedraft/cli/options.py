@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import typing
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+
+from minedraft.cli import config_options
+from minedraft.security.config import SecurityConfig
 
 out = Console(highlight=False)
 """Results: stdout."""
@@ -24,3 +31,32 @@ ConnectTimeout = Annotated[
     float, typer.Option(help="Longest wait for the coordinator to answer, seconds.")
 ]
 CONNECT_TIMEOUT_S = 5.0
+
+
+def secured(command: Callable[..., None], *, is_server: bool = False) -> Callable[..., None]:
+    """Give a command with a parameter `security` the options of `SecurityConfig` instead.
+
+    Args:
+        command: The command.
+        is_server: It listens, so that `--insecure` means something.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters.values()
+    files = [
+        parameter
+        for parameter in config_options.parameters(SecurityConfig)
+        if is_server or parameter.name != "insecure"
+    ]
+
+    @wraps(command)
+    def run(**values: Any) -> None:  # noqa: ANN401  # whatever the options hold
+        given = {parameter.name: values.pop(parameter.name) for parameter in files}
+        command(**values, security=config_options.build(SecurityConfig, given))
+
+    every = [
+        *(p.replace(annotation=hints[p.name]) for p in own if p.name != "security"),
+        *files,
+    ]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    return run

@@ -14,6 +14,7 @@ from minedraft.cli.cluster import Cluster, ClusterSpec, check_port
 from minedraft.cli.models import resolve
 from minedraft.cli.options import DEFAULT_ADDRESS, err
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 
 MODES = ("ar", "sd", "psd")
 
@@ -49,8 +50,10 @@ def serve(
     verifier_cpus: Annotated[str, typer.Option(help="Cores of the verifier, as 0-3.")] = "",
     drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, as 4.")] = "",
     log_dir: Annotated[str, typer.Option(help="Where the logs go; default: a new one.")] = "",
+    security: SecurityConfig,
 ) -> None:
     """Start coordinator, drafter and verifier on this machine; Ctrl-C stops them."""
+    security.check_server("listen", listen)
     check_port(listen)
     target, draft, dtype = find_models(target, draft, pair, dtype)
     spec = ClusterSpec(
@@ -67,6 +70,7 @@ def serve(
         drafter_cpus=drafter_cpus,
         threads=threads,
         log_dir=log_dir,
+        security=security,
     )
     if spec.mode.num_draft_tokens and not draft:
         raise ConfigError(f"draft='': mode {mode} needs a drafter; give --draft, or --mode ar")

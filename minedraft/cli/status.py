@@ -17,6 +17,7 @@ from rich.text import Text
 from minedraft.admin import Status
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, out
 from minedraft.client import SyncClient
+from minedraft.security.config import SecurityConfig
 
 
 def status(
@@ -24,9 +25,11 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    security: SecurityConfig,
 ) -> None:
     """Show batches, workers, KV use and totals."""
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
         if as_json:
             out.print_json(json.dumps(asdict(client.status())))
             return

@@ -13,6 +13,7 @@ from minedraft.admin import Mode, Span
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err
 from minedraft.client import SyncClient
 from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
 from minedraft.timeline.svg import render
 from minedraft.timeline.trace import to_chrome_trace
 from minedraft.timeline.window import last_steps
@@ -25,11 +26,13 @@ def timeline(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Verify steps in the picture.")] = 16,
     address: Address = DEFAULT_ADDRESS,
+    *,
+    security: SecurityConfig,
 ) -> None:
     """Draw what drafter and verifier did lately."""
     if out is None and trace is None:
         raise ConfigError("out='', trace='': give --out picture.svg, --trace trace.json, or both")
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S) as client:
+    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
         spans = client.timeline()
         mode = client.server_info().mode
     if not spans:

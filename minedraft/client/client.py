@@ -14,7 +14,6 @@ from minedraft.client.options import build_request
 from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
 from minedraft.errors import ConfigError, DeadlineError, WorkerUnavailableError
-from minedraft.security.config import SecurityConfig
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.transport.channel import open_channel
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from minedraft.admin import ServerInfo, Span, Status, TargetInfo
     from minedraft.api import Completion, Event, GenerationRequest, Message
     from minedraft.client.options import GenerateOptions, Prompt
+    from minedraft.security.config import SecurityConfig
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 600.0
@@ -229,6 +229,8 @@ def _identify(security: SecurityConfig) -> Credentials:
     """Read the files, and follow them from now on."""
     credentials = Credentials(security, own=(Role.ADMIN, Role.CLIENT))
     if security.token_file and not credentials.own_token:
-        raise ConfigError(f"token_file={security.token_file!r}: no line `client TOKEN` or `admin TOKEN`")
+        raise ConfigError(
+            f"token_file={security.token_file!r}: no line `client TOKEN` or `admin TOKEN`"
+        )
     credentials.watch()
     return credentials
