@@ -1,8 +1,9 @@
 """Verify step of the paged, packed path against the model's own batched forward, one thread.
 
 Interleaved in one process: each round runs the model's own forward with its dense cache (SDPA,
-equal lengths, rolled back by crop) and ours, so that a busy machine slows both. Ratios are of process CPU
-time, per round, then the median; wall times are beside them. Also 16 rows x 1 token in a loop.
+equal lengths, rolled back by crop) and ours, so that a busy machine slows both. Ratios are of
+process CPU time, per round, then the median; the JSON has wall times beside them. Also a loop of
+16 rows x 1 token.
 
     python benchmarks/verify_step.py --model DIR [--json OUT]
 """

@@ -14,12 +14,15 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from minedraft.errors import ModelError
+from minedraft.errors import ModelError, WorkerUnavailableError
 from minedraft.model.architecture import max_model_len, probe, refuse_config
 from minedraft.model.attention import ATTENTION_NAME
 from minedraft.model.directory import open_directory
 from minedraft.model.kv_pool import KVPool
 from minedraft.model.packed_linear import pack_linears
+from minedraft.model.parallel.group import together
+from minedraft.model.parallel.plan import share_heads
+from minedraft.model.parallel.shard import shard_model
 from minedraft.model.runner import ModelRunner
 from minedraft.model.self_test import blocks_needed, compare, reference
 from minedraft.types import ModelInfo
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from minedraft.model.directory import ModelDirectory
+    from minedraft.model.parallel.group import RankGroup
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +53,7 @@ def load_runner(
     device: str = "cpu",
     prepack: bool = True,
     self_test: bool = True,
+    ranks: RankGroup | None = None,
 ) -> ModelRunner:
     """Load a causal language model for packed, paged forward passes.
 
@@ -61,6 +66,8 @@ def load_runner(
         prepack: On CPU, let oneDNN reorder linear weights where that measures faster.
         self_test: Compare the paged path with the model's own forward pass before returning
             (about a second for 135M parameters).
+        ranks: Keep only this rank's slices; every rank of the group must load the same. Each loads
+            the whole checkpoint and cuts it down.
 
     Raises:
         ModelError: The model cannot be served; names the directory and the reason.
@@ -74,13 +81,27 @@ def load_runner(
     pack = prepack and target.type == "cpu"
     if self_test and dtype != "float32" and _weight_bytes(directory) <= FP32_PROOF_BYTES:
         # bf16 rounding hides small mistakes, so the same path is proven in fp32 and let go again.
-        _load(directory, "float32", 1, block_size, target, self_test, pack=False)
+        _load(directory, "float32", 1, block_size, target, self_test, ranks, pack=False)
     if pack:
         try:
-            return _load(directory, dtype, num_blocks, block_size, target, self_test, pack=True)
+            return _load(
+                directory, dtype, num_blocks, block_size, target, self_test, ranks, pack=True
+            )
         except _PackingError as err:
             log.warning("model.packing_refused", path=str(directory.path), reason=str(err))
-    return _load(directory, dtype, num_blocks, block_size, target, self_test, pack=False)
+    return _load(directory, dtype, num_blocks, block_size, target, self_test, ranks, pack=False)
+
+
+def refuse_ranks(path: str | Path, size: int) -> None:
+    """Check that N ranks can share a model, before anything of it is loaded.
+
+    Raises:
+        ModelError: they cannot; names the numbers.
+    """
+    directory = open_directory(path)
+    config = _read_config(directory)
+    refuse_config(directory.path, config)
+    share_heads(directory.path, config, size)
 
 
 class _PackingError(Exception):
@@ -94,6 +115,7 @@ def _load(  # noqa: PLR0917 called twice, above
     block_size: int,
     device: torch.device,
     self_test: bool,  # noqa: FBT001 called twice, above
+    ranks: RankGroup | None,
     *,
     pack: bool,
 ) -> ModelRunner:
@@ -101,9 +123,9 @@ def _load(  # noqa: PLR0917 called twice, above
     config = _read_config(directory)
     refuse_config(path, config)
     info = _info(directory, config, dtype, num_blocks, block_size)
+    heads = None if ranks is None else share_heads(path, config, ranks.size)
     model = _read_model(directory, DTYPES[dtype]).to(device)
     found = probe(path, model, config)
-    layers = [found.layers[i] for i in sorted(found.layers)]
     windows = [o.sliding_window for o in found.options.values() if o.sliding_window is not None]
 
     def runner(blocks: int) -> ModelRunner:
@@ -116,16 +138,26 @@ def _load(  # noqa: PLR0917 called twice, above
     if self_test:
         window = min(windows, default=None)
         wanted = reference(model, window=window, longest=info.max_model_len)
+    head = None
+    if ranks is not None and heads is not None:
+        head = shard_model(path, model, heads, ranks)
+        found = probe(path, model, config)  # this rank's share of each layer's heads
+    layers = [found.layers[i] for i in sorted(found.layers)]
     if pack:
         pack_linears(model)
     if wanted is not None:
         try:
-            error = compare(path, runner(blocks_needed(wanted, block_size)), wanted)
+            with together(ranks):
+                error = compare(path, runner(blocks_needed(wanted, block_size)), wanted)
+        except WorkerUnavailableError:
+            raise
         except Exception as err:
             if pack:
                 raise _PackingError(str(err)) from err
             raise
         log.debug("model.self_test", path=str(path), relative_error=error, packed=pack)
+    if head is not None:
+        head.everywhere = False  # proven; from here on only rank 0 needs logits
     return runner(num_blocks)
 
 

@@ -6,6 +6,7 @@ owns it.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -16,7 +17,8 @@ from minedraft.model.batch import check_rows
 from minedraft.model.step_meta import plan_step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
     from transformers import PreTrainedModel
@@ -43,6 +45,8 @@ class ModelRunner:
         self.device = device
         self.block_size = pool.block_size
         self.num_blocks = pool.num_blocks
+        self.lead: Callable[[Sequence[RowInput]], AbstractContextManager[None]] = nullcontext
+        """Around each forward pass, with its checked rows: tells the other ranks, if there are."""
         self._model = model
         self._pool = pool
 
@@ -74,11 +78,12 @@ class ModelRunner:
                 raise StateError(
                     f"token_ids: {low}..{high} is outside 0..{self.info.vocab_size - 1}"
                 )
-            logits = self._model(
-                input_ids=meta.input_ids,
-                position_ids=meta.position_ids,
-                use_cache=False,
-                logits_to_keep=meta.logits_rows,
-                paged=PagedStep(meta, self._pool),
-            ).logits
+            with self.lead(rows):
+                logits = self._model(
+                    input_ids=meta.input_ids,
+                    position_ids=meta.position_ids,
+                    use_cache=False,
+                    logits_to_keep=meta.logits_rows,
+                    paged=PagedStep(meta, self._pool),
+                ).logits
         return cast("Tensor", logits[0])

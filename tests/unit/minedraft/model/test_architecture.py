@@ -26,7 +26,7 @@ HERE = Path("some/model")
     ],
 )
 def test_what_the_config_tells_is_refused_with_directory_and_field(fields):
-    with pytest.raises(ModelError, match="some/model.*(=|layer type)"):
+    with pytest.raises(ModelError, match=r"some/model.*(=|layer type)"):
         refuse_config(HERE, SimpleNamespace(**fields))
 
 
