@@ -1,4 +1,5 @@
-"""One structlog setup for every process. Never writes a prompt, an output or a local variable."""
+"""One structlog setup for every process. Never writes a prompt, an output, a local variable, nor
+the words of an exception that is not ours."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
 import structlog
+
+from minedraft.security.redaction import hide_exception_words, hide_reprs
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
@@ -48,6 +51,7 @@ def configure(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _hide_user_data,
+        hide_exception_words,
     ]
     last: list[Processor] = _json_end() if json else _text_end(colors=out.isatty())
     structlog.configure(
@@ -79,7 +83,7 @@ def _adopt_standard_logging(before: list[Processor], last: list[Processor], out:
     handler = logging.StreamHandler(out)
     meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[meta, *last])
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=[*before, hide_reprs], processors=[meta, *last])
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]

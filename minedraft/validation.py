@@ -40,6 +40,8 @@ DEFAULT_MAX_TOKENS: Final = 16
 """Output tokens of a text or token prompt that asks for no number."""
 CHAT_ROLES: Final = ("system", "user", "assistant")
 MAX_CHAT_MESSAGES: Final = 4096
+_MAX_SHOWN_CHARS: Final = 64
+"""A refused value is quoted up to here: a caller's text belongs into no error and no log."""
 
 
 def validate_sampling(
@@ -89,7 +91,11 @@ def validate_sampling(
     if not has_tokenizer:
         for name in ("stop", "bad_words"):
             if value := getattr(params, name):
-                _refuse(f"sampling.{name}", value, "none: this service has no tokenizer")
+                raise InvalidRequestError(
+                    f"sampling.{name} has {len(value)} entries, want none: this service has no "
+                    "tokenizer",
+                    field=f"sampling.{name}",
+                )
     _way_out(params, eos_token_ids)
 
 
@@ -320,4 +326,7 @@ def _below(vocab_size: int) -> str:
 def _refuse(place: str, value: object, want: str) -> NoReturn:
     """Raise. The path of the field is the last word of `place`, up to an index."""
     field = place.rpartition(" ")[2].partition("[")[0]
-    raise InvalidRequestError(f"{place} is {value!r}, want {want}", field=field)
+    shown = repr(value)
+    if len(shown) > _MAX_SHOWN_CHARS:
+        shown = f"{shown[:_MAX_SHOWN_CHARS]}..."
+    raise InvalidRequestError(f"{place} is {shown}, want {want}", field=field)
