@@ -62,3 +62,11 @@ def _words(err: BaseException) -> str:
     if isinstance(err, OSError) and err.strerror:
         return err.strerror
     return HIDDEN if str(err) else ""
+
+
+def hide_reprs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Structlog processor for the standard library's lines: asyncio's quote a task's exception."""
+    record = event.get("_record")
+    if record is not None and record.name in {"asyncio", "concurrent.futures"}:
+        event["event"] = str(event["event"]).partition("\n")[0]
+    return event
