@@ -1,5 +1,7 @@
-"""One structlog setup for every process. Never writes a prompt, an output, a local variable, nor
-the words of an exception that is not ours."""
+"""One structlog setup for every process.
+
+Never writes a prompt, an output, a local variable, or the words of an exception that is not ours.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def _adopt_standard_logging(before: list[Processor], last: list[Processor], out:
     handler = logging.StreamHandler(out)
     meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=[*before, hide_reprs], processors=[meta, *last])
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*before, hide_reprs], processors=[meta, *last]
+        )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -88,6 +88,7 @@ class ChatTemplate:
         environment.globals["strftime_now"] = lambda pattern: clock().strftime(pattern)
         try:
             self._template = environment.from_string(source)
+            self._source = source
         except (jinja2.TemplateError, RecursionError) as err:
             raise ModelError(f"chat template is no valid Jinja: {err}") from err
         self._variables: dict[str, Any] = {
@@ -119,8 +120,10 @@ class ChatTemplate:
                     )
                 parts.append(part)
         except _RENDER_ERRORS as err:
+            # Words that stand in the template are its author's; any other may quote the messages.
+            why = str(err) if str(err) in self._source else type(err).__name__
             raise InvalidRequestError(
-                f"chat.messages: the model's chat template refused them: {err}",
+                f"chat.messages: the model's chat template refused them: {why}",
                 field="chat.messages",
             ) from err
         return "".join(parts)

@@ -81,7 +81,9 @@ class OutputProcessor:
         if max_tokens < 1:
             raise StateError(f"max_tokens is {max_tokens}, want at least 1")
         if tokenizer is None and params.stop:
-            raise StateError(f"stop is {params.stop!r}, and there is no tokenizer to find it with")
+            raise StateError(
+                f"stop has {len(params.stop)} strings, and there is no tokenizer to find them with"
+            )
         self._detokenizer = (
             Detokenizer(tokenizer, prompt_token_ids, skip_special_tokens=params.skip_special_tokens)
             if tokenizer is not None

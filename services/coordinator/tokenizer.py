@@ -175,7 +175,7 @@ class Tokenizer:
         found.pop((), None)
         if not found:
             raise InvalidRequestError(
-                f"sampling.bad_words holds {word!r}, which spells no token",
+                f"sampling.bad_words holds a word of {len(word)} characters that spells no token",
                 field="sampling.bad_words",
             )
         return list(found)
