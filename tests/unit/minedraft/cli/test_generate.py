@@ -66,10 +66,10 @@ def test_markup_in_an_answer_stays_text(minedraft, fake):
 
 
 def test_an_error_is_one_line_and_exit_code_1(minedraft, fake):
-    fake.error = errors.QueueFullError("queue: 1024 requests wait")
+    fake.error = errors.InvalidRequestError("prompt: empty", field="prompt")
     result = minedraft("generate", "hi")
     assert result.exit_code == 1
-    assert result.stderr == "error: queue: 1024 requests wait\n"
+    assert result.stderr == "error: prompt: empty\n"
     assert result.stdout == ""
 
 
