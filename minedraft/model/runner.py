@@ -45,7 +45,7 @@ class ModelRunner:
         self.device = device
         self.block_size = pool.block_size
         self.num_blocks = pool.num_blocks
-        self.lead: Callable[[Sequence[RowInput]], AbstractContextManager[None]] = nullcontext
+        self.lead: Callable[[Sequence[RowInput]], AbstractContextManager[None]] = _alone
         """Around each forward pass, with its checked rows: tells the other ranks, if there are."""
         self._model = model
         self._pool = pool
@@ -87,3 +87,7 @@ class ModelRunner:
                     paged=PagedStep(meta, self._pool),
                 ).logits
         return cast("Tensor", logits[0])
+
+
+def _alone(_rows: Sequence[RowInput]) -> AbstractContextManager[None]:
+    return nullcontext()

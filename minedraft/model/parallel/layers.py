@@ -1,0 +1,113 @@
+"""A model's layers as one rank has them: a slice of the weight, and what joins the slices.
+
+Linear slices stay plain `nn.Linear`s, alone or inside these modules, so that packing and fusing
+(`minedraft.model.packed_linear`) find them as they find those of a whole model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from minedraft.model.parallel.group import RankGroup
+
+
+class SummedLinear(nn.Module):
+    """A linear layer whose input features are split over ranks.
+
+    Args:
+        linear: This rank's columns of the weight, without bias.
+        bias: [out] of the whole layer, added once, after the sum; or None.
+        group: The ranks.
+        take: The slice of the input that is this rank's; None: the input is already its slice.
+    """
+
+    def __init__(
+        self, linear: nn.Linear, bias: Tensor | None, group: RankGroup, take: slice | None = None
+    ) -> None:
+        super().__init__()
+        self.linear = linear
+        self.bias = bias
+        self._group = group
+        self._take = take
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in / N] (or [..., in] with `take`) -> [..., out], the same on every rank."""
+        if self._take is not None:
+            x = x[..., self._take]
+        out = cast("Tensor", self.linear(x)).contiguous()
+        self._group.all_reduce(out)
+        return out if self.bias is None else out + self.bias
+
+
+class GatheredLinear(nn.Module):
+    """A linear layer whose output features are split over ranks and put together again.
+
+    Args:
+        linear: This rank's rows of the weight, padded to `max(widths)`.
+        widths: Output features of every rank.
+        group: The ranks.
+    """
+
+    def __init__(self, linear: nn.Linear, widths: Sequence[int], group: RankGroup) -> None:
+        super().__init__()
+        self.linear = linear
+        self.out_features = sum(widths)
+        self.everywhere = True
+        """False: only rank 0 gets the whole; the others return their slice, which nobody reads."""
+        self._widths = tuple(widths)
+        self._group = group
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        part = cast("Tensor", self.linear(x)).contiguous()
+        if part.numel() == 0:  # no tokens, on every rank alike
+            return part.new_empty(*part.shape[:-1], self.out_features)
+        parts = self._group.all_gather(part) if self.everywhere else self._group.gather(part)
+        if parts is None:
+            return part
+        wanted = [one[..., :width] for one, width in zip(parts, self._widths, strict=True)]
+        return torch.cat(wanted, dim=-1)
+
+
+class SummedEmbedding(nn.Module):
+    """An embedding whose vocabulary is split over ranks.
+
+    Args:
+        embedding: This rank's rows; may be a subclass that scales.
+        first: Token id of its first row.
+        group: The ranks.
+    """
+
+    def __init__(self, embedding: nn.Embedding, first: int, group: RankGroup) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self._first = first
+        self._group = group
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """[...] int64 -> [..., hidden], the same on every rank."""
+        ours = token_ids - self._first
+        foreign = (ours < 0) | (ours >= self.embedding.num_embeddings)
+        out = cast("Tensor", self.embedding(ours.masked_fill(foreign, 0)))
+        out = out.masked_fill(foreign[..., None], 0).contiguous()
+        self._group.all_reduce(out)
+        return out
+
+
+def sum_output(module: nn.Module, group: RankGroup) -> None:
+    """Make a module's output the sum over all ranks."""
+
+    def reduce(_module: nn.Module, _args: object, output: Tensor) -> Tensor:
+        output = output.contiguous()
+        group.all_reduce(output)
+        return output
+
+    module.register_forward_hook(reduce)
