@@ -1,15 +1,17 @@
 """Form one end of a token link over whatever transport its spec names.
 
 The coordinator orders both ends to form at about the same time; either may be first. torch is
-loaded only for gloo.
+loaded only for gloo, and for nccl where the worker has a CUDA device.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+import structlog
+
 from minedraft.errors import ConfigError, StateError
-from minedraft.link import grpc, local
+from minedraft.link import grpc, local, nccl, nccl_library
 from minedraft.link.spec import LinkOptions, Transport
 
 if TYPE_CHECKING:
@@ -18,7 +20,26 @@ if TYPE_CHECKING:
     from minedraft.link.spec import LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
 
+log = structlog.get_logger(__name__)
+
 _DEFAULTS = LinkOptions()
+
+
+def available_transports(device: str = "cpu") -> tuple[str, ...]:
+    """Name the transports that a worker can use; nccl only where it is installed and has a device.
+
+    Args:
+        device: The torch device of the worker's model.
+    """
+    always = (Transport.LOCAL.value, Transport.GLOO.value, Transport.GRPC.value)
+    if not device.startswith("cuda"):
+        return always
+    try:
+        nccl_library.load(device)
+    except ConfigError as err:
+        log.warning("nccl.unavailable", device=device, why=str(err))
+        return always
+    return (*always, Transport.NCCL.value)
 
 
 async def form_sender(
@@ -37,7 +58,7 @@ async def form_sender(
         network: Where the ends of `local` links meet.
 
     Raises:
-        ConfigError: this build has no such transport.
+        ConfigError: this process cannot use that transport; says what is missing.
         MineDraftError: it did not form; another attempt needs another name.
     """
     match spec.transport:
@@ -50,7 +71,7 @@ async def form_sender(
 
             return await gloo.form_sender(spec, on_lost=on_lost, options=options)
         case Transport.NCCL:
-            raise _unavailable(spec)
+            return await nccl.form_sender(spec, on_lost=on_lost, options=options)
         case _:
             assert_never(spec.transport)
 
@@ -75,11 +96,9 @@ async def form_receiver(
         network: Where the ends of `local` links meet.
 
     Raises:
-        ConfigError: this build has no such transport.
+        ConfigError: this process cannot use that transport; says what is missing.
         MineDraftError: it did not form; another attempt needs another name.
     """
-    if spec.transport is Transport.NCCL:
-        raise _unavailable(spec)
     if spec.transport is Transport.LOCAL:
         return await local.form_receiver(
             spec, on_lost=on_lost, vocab_size=vocab_size, network=network
@@ -88,6 +107,8 @@ async def form_receiver(
         raise StateError(f"link {spec.name}: {spec.transport.value} needs a rendezvous")
     if spec.transport is Transport.GRPC:
         form = grpc.form_receiver
+    elif spec.transport is Transport.NCCL:
+        form = nccl.form_receiver
     else:
         from minedraft.link import gloo
 
@@ -95,7 +116,3 @@ async def form_receiver(
     return await form(
         spec, on_lost=on_lost, vocab_size=vocab_size, rendezvous=rendezvous, options=options
     )
-
-
-def _unavailable(spec: LinkSpec) -> ConfigError:
-    return ConfigError(f"transport {spec.transport.value} is not available in this build")

@@ -22,7 +22,7 @@ class Transport(Enum):
     LOCAL = "local"  # both ends in one process; tests
     GLOO = "gloo"  # torch's gloo: CPU tensors over TCP
     GRPC = "grpc"  # bytes in a gRPC stream; works wherever the control plane works
-    NCCL = "nccl"  # a communicator of two ranks; a later issue
+    NCCL = "nccl"  # a communicator of two ranks, between two CUDA devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class LinkOptions:
 
     bind_host: str = "127.0.0.1"
     """Address gloo listens on and tells the peer; one address, never all of them."""
+    device: str = "cpu"
+    """The torch device of the worker's model; an nccl link runs between two CUDA devices."""
     op_timeout_s: float = 10.0
     """Silence, or a packet nobody takes, for this long means that the peer hangs."""
     heartbeat_s: float = 0.5

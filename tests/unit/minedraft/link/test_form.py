@@ -10,6 +10,7 @@ from minedraft.errors import ConfigError, StateError
 from minedraft.link import form
 from minedraft.link.local import LocalNetwork
 from minedraft.link.spec import Transport
+from minedraft.transport.rendezvous import Rendezvous
 
 
 @pytest.mark.parametrize("transport", [Transport.LOCAL, Transport.GRPC, Transport.GLOO])
@@ -36,16 +37,31 @@ async def test_every_transport_carries_packets_behind_the_same_two_calls(
     assert await asyncio.to_thread(lost.happened.wait, 5)
 
 
-async def test_nccl_is_refused_on_both_ends(make_spec, losses):
+async def test_nccl_without_a_cuda_device_is_refused_on_both_ends(make_spec, losses):
     spec = make_spec(transport=Transport.NCCL)
-    says = "transport nccl is not available in this build"
+    says = "transport nccl: device='cpu', want a CUDA device"
     with pytest.raises(ConfigError, match=says):
         await form.form_sender(spec, on_lost=losses())
     with pytest.raises(ConfigError, match=says):
-        await form.form_receiver(spec, on_lost=losses(), vocab_size=9)
+        await form.form_receiver(spec, on_lost=losses(), vocab_size=9, rendezvous=Rendezvous())
 
 
-@pytest.mark.parametrize("transport", [Transport.GRPC, Transport.GLOO])
+def test_a_worker_on_the_cpu_has_three_transports():
+    assert form.available_transports("cpu") == ("local", "gloo", "grpc")
+
+
+def test_a_worker_on_cuda_has_nccl_only_where_it_can_be_loaded(monkeypatch):
+    monkeypatch.setattr(form.nccl_library, "load", lambda _device: object())
+    assert form.available_transports("cuda:1") == ("local", "gloo", "grpc", "nccl")
+
+    def load(_device):
+        raise ConfigError("nothing there")
+
+    monkeypatch.setattr(form.nccl_library, "load", load)
+    assert form.available_transports("cuda:1") == ("local", "gloo", "grpc")
+
+
+@pytest.mark.parametrize("transport", [Transport.GRPC, Transport.GLOO, Transport.NCCL])
 async def test_a_link_between_processes_needs_a_rendezvous(transport, make_spec, losses):
     with pytest.raises(StateError, match="needs a rendezvous"):
         await form.form_receiver(make_spec(transport=transport), on_lost=losses(), vocab_size=9)
