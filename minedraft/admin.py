@@ -84,6 +84,40 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class SwapOrder:
+    """What to draft with from now on: exactly one of `model` and `address`."""
+
+    model: str = ""
+    """A directory the drafter process loads itself (in place)."""
+    address: str = ""
+    """`host:port` of another drafter that is running (blue/green)."""
+    replace: str = ""
+    """`host:port` of the drafter to replace; empty: the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapResult:
+    """The new drafter drafts."""
+
+    epoch: int
+    model: ModelInfo
+    duration_ns: int
+    """From the order to the end of the old link."""
+    warm_up_ns: int
+    """Of it: from the forming of the new link to the cut-over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapStatus:
+    """Hot swaps since the coordinator started."""
+
+    num_done: int = 0
+    num_failed: int = 0
+    last_duration_ns: int = 0
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The state of the coordinator."""
 
@@ -100,6 +134,7 @@ class Status:
     draining: bool = False
     rss_bytes: int = 0
     """Resident memory of the coordinator."""
+    swaps: SwapStatus = field(default_factory=SwapStatus)
 
     @property
     def is_idle(self) -> bool:

@@ -16,6 +16,7 @@
     + WorkerUnavailableError     UNAVAILABLE
     + IncompatibleWorkerError    FAILED_PRECONDITION: e.g. drafter and target vocabularies differ
     + ProtocolError              INTERNAL: the peer broke the protocol
+    + SwapInProgressError        ABORTED: another swap of the drafter is under way
   x StateError                 INTERNAL: a bug on this side
   x PreconditionError          FAILED_PRECONDITION: not now, in this state of the service
 * ConfigError                raised before anything is served; never on the wire
@@ -131,6 +132,12 @@ class ProtocolError(WorkerError):
     """A peer sent a message this side cannot accept in its current state."""
 
     status = "INTERNAL"
+
+
+class SwapInProgressError(WorkerError):
+    """A swap of the drafter was ordered while another one is under way."""
+
+    status = "ABORTED"
 
 
 class StateError(MineDraftError):

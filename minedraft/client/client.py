@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from minedraft.admin import Mode
+from minedraft.admin import Mode, SwapOrder
 from minedraft.client.options import build_request
 from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from minedraft.admin import ServerInfo, Span, Status, TargetInfo
+    from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
     from minedraft.api import Completion, Event, GenerationRequest, Message
     from minedraft.client.options import GenerateOptions, Prompt
     from minedraft.security.config import SecurityConfig
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 600.0
 RETRY: Final = RetryPolicy()
+SWAP_TIMEOUT_S: Final = 600.0
 _CALL_TIMEOUT_S: Final = 10.0
 _MAX_SPANS: Final = 20_000  # about 2 MB on the wire, well under the message limit
 
@@ -210,6 +211,30 @@ class Client:
         """
         mode = Mode(num_batches, max_batch_size, num_draft_tokens)
         await self._stub.set_mode(mode, timeout_s=_CALL_TIMEOUT_S)
+
+    async def swap_drafter(
+        self,
+        *,
+        model: str = "",
+        address: str = "",
+        replace: str = "",
+        timeout_s: float = SWAP_TIMEOUT_S,
+    ) -> SwapResult:
+        """Change the drafter while requests run; the old one serves until the new one can.
+
+        Args:
+            model: A directory that the drafter process loads beside its present model.
+            address: Or the `host:port` of another drafter that is running.
+            replace: Which drafter is replaced; empty: the first one.
+            timeout_s: Longest the whole may take; loading a model takes its time.
+
+        Raises:
+            IncompatibleWorkerError: the new drafter does not fit the target; says what differs.
+            SwapInProgressError: another swap is under way.
+            PermissionDeniedError: the model is not under one of the drafter's model roots.
+        """
+        order = SwapOrder(model=model, address=address, replace=replace)
+        return await self._stub.swap_drafter(order, timeout_s=timeout_s)
 
     async def timeline(
         self, *, max_spans: int = _MAX_SPANS, since_unix_ns: int = 0

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from minedraft.admin import BatchStatus, Counters, Mode, Span, Status, WorkerStatus
+from minedraft.admin import (
+    BatchStatus,
+    Counters,
+    Mode,
+    Span,
+    Status,
+    SwapOrder,
+    SwapResult,
+    SwapStatus,
+    WorkerStatus,
+)
 from minedraft.errors import InvalidRequestError
 from minedraft.transport import plan_codec
 from minedraft.v1 import admin_pb2
@@ -55,6 +65,9 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         ),
         draining=status.draining,
         rss_bytes=status.rss_bytes,
+        swaps=admin_pb2.SwapStatus(
+            **{name: getattr(status.swaps, name) for name in SwapStatus.__slots__}
+        ),
     )
 
 
@@ -79,6 +92,59 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         ),
         draining=message.draining,
         rss_bytes=message.rss_bytes,
+        swaps=SwapStatus(*(getattr(message.swaps, name) for name in SwapStatus.__slots__)),
+    )
+
+
+def swap_order_to_proto(order: SwapOrder) -> admin_pb2.SwapDrafterRequest:
+    """SwapOrder -> message.
+
+    Raises:
+        InvalidRequestError: not exactly one of model and address.
+    """
+    if bool(order.model) == bool(order.address):
+        raise InvalidRequestError(
+            f"swap: want exactly one of model and address, got model={order.model!r} "
+            f"and address={order.address!r}",
+            field="source",
+        )
+    request = admin_pb2.SwapDrafterRequest(replace=order.replace)
+    if order.model:
+        request.model = order.model
+    else:
+        request.address = order.address
+    return request
+
+
+def swap_order_from_proto(message: admin_pb2.SwapDrafterRequest) -> SwapOrder:
+    """Message -> SwapOrder.
+
+    Raises:
+        InvalidRequestError: neither model nor address.
+    """
+    order = SwapOrder(model=message.model, address=message.address, replace=message.replace)
+    if not order.model and not order.address:
+        raise InvalidRequestError("swap: want a model or an address, got neither", field="source")
+    return order
+
+
+def swap_result_to_proto(result: SwapResult) -> admin_pb2.SwapDrafterResponse:
+    """SwapResult -> message."""
+    return admin_pb2.SwapDrafterResponse(
+        epoch=result.epoch,
+        model=plan_codec.model_info_to_proto(result.model),
+        duration_ns=result.duration_ns,
+        warm_up_ns=result.warm_up_ns,
+    )
+
+
+def swap_result_from_proto(message: admin_pb2.SwapDrafterResponse) -> SwapResult:
+    """Message -> SwapResult."""
+    return SwapResult(
+        epoch=message.epoch,
+        model=plan_codec.model_info_from_proto(message.model),
+        duration_ns=message.duration_ns,
+        warm_up_ns=message.warm_up_ns,
     )
 
 

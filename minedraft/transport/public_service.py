@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from minedraft.admin import Mode, ServerInfo, Span, Status, TargetInfo
+    from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
 
 GENERATION_SERVICE = "minedraft.v1.Generation"
@@ -39,6 +39,9 @@ class PublicHandler(Protocol):
 
     def set_mode(self, mode: Mode) -> None:
         """Change the mode."""
+
+    async def swap_drafter(self, order: SwapOrder) -> SwapResult:
+        """Change the drafter while requests run."""
 
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
@@ -110,6 +113,13 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """Change the mode."""
         self._handler.set_mode(admin_codec.mode_from_proto(request))
         return admin_pb2.SetModeResponse()
+
+    async def SwapDrafter(  # noqa: N802 gRPC's name
+        self, request: admin_pb2.SwapDrafterRequest, _context: Any
+    ) -> admin_pb2.SwapDrafterResponse:
+        """Change the drafter while requests run."""
+        order = admin_codec.swap_order_from_proto(request)
+        return admin_codec.swap_result_to_proto(await self._handler.swap_drafter(order))
 
     async def GetTimeline(  # noqa: N802 gRPC's name
         self, request: admin_pb2.GetTimelineRequest, _context: Any

@@ -19,7 +19,7 @@ from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_p
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from minedraft.admin import Mode, ServerInfo, Span, Status, TargetInfo
+    from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
 
 
@@ -94,6 +94,13 @@ class PublicStub:
         request = admin_codec.mode_to_proto(mode)
         async with _our_errors():
             await self._admin.SetMode(request, timeout=timeout_s)
+
+    async def swap_drafter(self, order: SwapOrder, *, timeout_s: float | None) -> SwapResult:
+        """Change the drafter; returns once the new one drafts."""
+        request = admin_codec.swap_order_to_proto(order)
+        async with _our_errors():
+            response = await self._admin.SwapDrafter(request, timeout=timeout_s)
+        return admin_codec.swap_result_from_proto(response)
 
     async def get_timeline(
         self, *, max_spans: int, since_unix_ns: int, timeout_s: float | None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from minedraft.security.credentials import Credentials
+    from minedraft.types import ModelInfo
 
 Plan = TypeVar("Plan")
 Answer = TypeVar("Answer")
@@ -193,6 +194,21 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
         request = drafter_pb2.DrafterFormLinkRequest(link=link_spec_to_proto(spec))
         call = self._stub.FormLink(request, timeout=timeout_s)
         return str((await self._call(call, timeout_s)).description)
+
+    async def drop_link(self, epoch: int, timeout_s: float) -> None:
+        """Order a link to be given up."""
+        request = drafter_pb2.DrafterDropLinkRequest(epoch=epoch)
+        await self._call(self._stub.DropLink(request, timeout=timeout_s), timeout_s)
+
+    async def load_model(
+        self, model: str, tokenizer_fingerprint: str, timeout_s: float
+    ) -> ModelInfo:
+        """Order another model to be loaded."""
+        request = drafter_pb2.DrafterLoadModelRequest(
+            model=model, tokenizer_fingerprint=tokenizer_fingerprint
+        )
+        answer = await self._call(self._stub.LoadModel(request, timeout=timeout_s), timeout_s)
+        return plan_codec.model_info_from_proto(answer.model)
 
     def session(
         self, timeout_s: float

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import grpc
 
     from minedraft.plans import WorkerInfo
+    from minedraft.types import ModelInfo
 
 VERIFIER_SERVICE = "minedraft.v1.Verifier"
 DRAFTER_SERVICE = "minedraft.v1.Drafter"
@@ -58,6 +59,12 @@ class VerifierHandler(Handler, Protocol):
 
 class DrafterHandler(Handler, Protocol):
     """What a drafter does."""
+
+    async def drop_link(self, epoch: int) -> None:
+        """Give a link up, and its model if nothing else uses it."""
+
+    async def load_model(self, model: str, tokenizer_fingerprint: str) -> ModelInfo:
+        """Load another model for the links formed from now on."""
 
     async def run_plan(self, plan: DraftPlan, arrived_ns: int) -> DraftResult | None:
         """Run one step; None if there is nothing to report."""
@@ -182,6 +189,20 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
         """Form this end of a link."""
         description = await self._handler.form_link(link_spec_from_proto(request.link))
         return drafter_pb2.DrafterFormLinkResponse(description=description)
+
+    async def DropLink(  # noqa: N802 gRPC's name
+        self, request: drafter_pb2.DrafterDropLinkRequest, _context: Any
+    ) -> drafter_pb2.DrafterDropLinkResponse:
+        """Give a link up."""
+        await self._handler.drop_link(request.epoch)
+        return drafter_pb2.DrafterDropLinkResponse()
+
+    async def LoadModel(  # noqa: N802 gRPC's name
+        self, request: drafter_pb2.DrafterLoadModelRequest, _context: Any
+    ) -> drafter_pb2.DrafterLoadModelResponse:
+        """Load another model beside the one in use."""
+        info = await self._handler.load_model(request.model, request.tokenizer_fingerprint)
+        return drafter_pb2.DrafterLoadModelResponse(model=plan_codec.model_info_to_proto(info))
 
     async def Session(  # noqa: N802 gRPC's name
         self, requests: AsyncIterator[drafter_pb2.DrafterSessionRequest], context: Any

@@ -80,7 +80,7 @@ class Counters(_message.Message):
     def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes")
+    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class GetStatusResponse(_message.Message):
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAPS_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     mode: SetModeRequest
     batches: _containers.RepeatedCompositeFieldContainer[BatchStatus]
@@ -103,7 +104,8 @@ class GetStatusResponse(_message.Message):
     counters: Counters
     draining: bool
     rss_bytes: int
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+    swaps: SwapStatus
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ...) -> None: ...
 
 class SetModeRequest(_message.Message):
     __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens")
@@ -118,6 +120,40 @@ class SetModeRequest(_message.Message):
 class SetModeResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SwapDrafterRequest(_message.Message):
+    __slots__ = ("model", "address", "replace")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    address: str
+    replace: str
+    def __init__(self, model: _Optional[str] = ..., address: _Optional[str] = ..., replace: _Optional[str] = ...) -> None: ...
+
+class SwapDrafterResponse(_message.Message):
+    __slots__ = ("epoch", "model", "duration_ns", "warm_up_ns")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    WARM_UP_NS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    model: _types_pb2.ModelInfo
+    duration_ns: int
+    warm_up_ns: int
+    def __init__(self, epoch: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., duration_ns: _Optional[int] = ..., warm_up_ns: _Optional[int] = ...) -> None: ...
+
+class SwapStatus(_message.Message):
+    __slots__ = ("num_done", "num_failed", "last_duration_ns", "last_error")
+    NUM_DONE_FIELD_NUMBER: _ClassVar[int]
+    NUM_FAILED_FIELD_NUMBER: _ClassVar[int]
+    LAST_DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    num_done: int
+    num_failed: int
+    last_duration_ns: int
+    last_error: str
+    def __init__(self, num_done: _Optional[int] = ..., num_failed: _Optional[int] = ..., last_duration_ns: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
 
 class GetTimelineRequest(_message.Message):
     __slots__ = ("max_spans", "since_unix_ns")

@@ -45,6 +45,11 @@ class AdminStub(object):
                 request_serializer=minedraft_dot_v1_dot_admin__pb2.SetModeRequest.SerializeToString,
                 response_deserializer=minedraft_dot_v1_dot_admin__pb2.SetModeResponse.FromString,
                 _registered_method=True)
+        self.SwapDrafter = channel.unary_unary(
+                '/minedraft.v1.Admin/SwapDrafter',
+                request_serializer=minedraft_dot_v1_dot_admin__pb2.SwapDrafterRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_admin__pb2.SwapDrafterResponse.FromString,
+                _registered_method=True)
         self.GetTimeline = channel.unary_unary(
                 '/minedraft.v1.Admin/GetTimeline',
                 request_serializer=minedraft_dot_v1_dot_admin__pb2.GetTimelineRequest.SerializeToString,
@@ -70,6 +75,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SwapDrafter(self, request, context):
+        """Change the drafter while requests run. The old one serves until the new one has caught up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetTimeline(self, request, context):
         """Recent steps of both devices, oldest first.
         """
@@ -89,6 +101,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SetMode,
                     request_deserializer=minedraft_dot_v1_dot_admin__pb2.SetModeRequest.FromString,
                     response_serializer=minedraft_dot_v1_dot_admin__pb2.SetModeResponse.SerializeToString,
+            ),
+            'SwapDrafter': grpc.unary_unary_rpc_method_handler(
+                    servicer.SwapDrafter,
+                    request_deserializer=minedraft_dot_v1_dot_admin__pb2.SwapDrafterRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_admin__pb2.SwapDrafterResponse.SerializeToString,
             ),
             'GetTimeline': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTimeline,
@@ -151,6 +168,33 @@ class Admin(object):
             '/minedraft.v1.Admin/SetMode',
             minedraft_dot_v1_dot_admin__pb2.SetModeRequest.SerializeToString,
             minedraft_dot_v1_dot_admin__pb2.SetModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SwapDrafter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Admin/SwapDrafter',
+            minedraft_dot_v1_dot_admin__pb2.SwapDrafterRequest.SerializeToString,
+            minedraft_dot_v1_dot_admin__pb2.SwapDrafterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,33 +25,41 @@ _sym_db = _symbol_database.Default()
 from minedraft.v1 import types_pb2 as minedraft_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aminedraft/v1/drafter.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\"\x17\n\x15\x44rafterGetInfoRequest\"\xa1\x01\n\x16\x44rafterGetInfoResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12/\n\ntransports\x18\x03 \x03(\x0e\x32\x1b.minedraft.v1.LinkTransport\"E\n\x16\x44rafterFormLinkRequest\x12+\n\x04link\x18\x01 \x01(\x0b\x32\x1d.minedraft.v1.FormLinkRequest\".\n\x17\x44rafterFormLinkResponse\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\"\xd0\x01\n\x0e\x44rafterOpenRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\'\n\x06params\x18\x04 \x01(\x0b\x32\x17.minedraft.v1.RowParams\x12\x1b\n\x13reference_token_ids\x18\x05 \x03(\r\x12!\n\x14synthetic_acceptance\x18\x06 \x01(\x02H\x00\x88\x01\x01\x42\x17\n\x15_synthetic_acceptance\"]\n\x08\x44raftRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_len\x18\x02 \x01(\r\x12\x15\n\rnew_token_ids\x18\x03 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\"\xa4\x01\n\tDraftPlan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12+\n\x05opens\x18\x04 \x03(\x0b\x32\x1c.minedraft.v1.DrafterOpenRow\x12\x15\n\rclose_row_ids\x18\x05 \x03(\x04\x12$\n\x04rows\x18\x06 \x03(\x0b\x32\x16.minedraft.v1.DraftRow\"K\n\x15\x44rafterSessionRequest\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x17.minedraft.v1.DraftPlanH\x00\x42\t\n\x07message\"\xa6\x01\n\x0b\x44raftResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x10\n\x08num_rows\x18\x04 \x01(\r\x12(\n\x06timing\x18\x05 \x01(\x0b\x32\x18.minedraft.v1.StepTiming\x12\x12\n\nnum_behind\x18\x06 \x01(\r\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\"}\n\x16\x44rafterSessionResponse\x12+\n\x06result\x18\x01 \x01(\x0b\x32\x19.minedraft.v1.DraftResultH\x00\x12+\n\tlink_lost\x18\x02 \x01(\x0b\x32\x16.minedraft.v1.LinkLostH\x00\x42\t\n\x07message2\x92\x02\n\x07\x44rafter\x12T\n\x07GetInfo\x12#.minedraft.v1.DrafterGetInfoRequest\x1a$.minedraft.v1.DrafterGetInfoResponse\x12X\n\x07Session\x12#.minedraft.v1.DrafterSessionRequest\x1a$.minedraft.v1.DrafterSessionResponse(\x01\x30\x01\x12W\n\x08\x46ormLink\x12$.minedraft.v1.DrafterFormLinkRequest\x1a%.minedraft.v1.DrafterFormLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aminedraft/v1/drafter.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\"\'\n\x16\x44rafterDropLinkRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x19\n\x17\x44rafterDropLinkResponse\"G\n\x17\x44rafterLoadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\"B\n\x18\x44rafterLoadModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\"\x17\n\x15\x44rafterGetInfoRequest\"\xa1\x01\n\x16\x44rafterGetInfoResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12/\n\ntransports\x18\x03 \x03(\x0e\x32\x1b.minedraft.v1.LinkTransport\"E\n\x16\x44rafterFormLinkRequest\x12+\n\x04link\x18\x01 \x01(\x0b\x32\x1d.minedraft.v1.FormLinkRequest\".\n\x17\x44rafterFormLinkResponse\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\"\xd0\x01\n\x0e\x44rafterOpenRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\'\n\x06params\x18\x04 \x01(\x0b\x32\x17.minedraft.v1.RowParams\x12\x1b\n\x13reference_token_ids\x18\x05 \x03(\r\x12!\n\x14synthetic_acceptance\x18\x06 \x01(\x02H\x00\x88\x01\x01\x42\x17\n\x15_synthetic_acceptance\"]\n\x08\x44raftRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_len\x18\x02 \x01(\r\x12\x15\n\rnew_token_ids\x18\x03 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\"\xa4\x01\n\tDraftPlan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12+\n\x05opens\x18\x04 \x03(\x0b\x32\x1c.minedraft.v1.DrafterOpenRow\x12\x15\n\rclose_row_ids\x18\x05 \x03(\x04\x12$\n\x04rows\x18\x06 \x03(\x0b\x32\x16.minedraft.v1.DraftRow\"K\n\x15\x44rafterSessionRequest\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x17.minedraft.v1.DraftPlanH\x00\x42\t\n\x07message\"\xa6\x01\n\x0b\x44raftResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x10\n\x08num_rows\x18\x04 \x01(\r\x12(\n\x06timing\x18\x05 \x01(\x0b\x32\x18.minedraft.v1.StepTiming\x12\x12\n\nnum_behind\x18\x06 \x01(\r\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\"}\n\x16\x44rafterSessionResponse\x12+\n\x06result\x18\x01 \x01(\x0b\x32\x19.minedraft.v1.DraftResultH\x00\x12+\n\tlink_lost\x18\x02 \x01(\x0b\x32\x16.minedraft.v1.LinkLostH\x00\x42\t\n\x07message2\xc7\x03\n\x07\x44rafter\x12T\n\x07GetInfo\x12#.minedraft.v1.DrafterGetInfoRequest\x1a$.minedraft.v1.DrafterGetInfoResponse\x12X\n\x07Session\x12#.minedraft.v1.DrafterSessionRequest\x1a$.minedraft.v1.DrafterSessionResponse(\x01\x30\x01\x12W\n\x08\x46ormLink\x12$.minedraft.v1.DrafterFormLinkRequest\x1a%.minedraft.v1.DrafterFormLinkResponse\x12W\n\x08\x44ropLink\x12$.minedraft.v1.DrafterDropLinkRequest\x1a%.minedraft.v1.DrafterDropLinkResponse\x12Z\n\tLoadModel\x12%.minedraft.v1.DrafterLoadModelRequest\x1a&.minedraft.v1.DrafterLoadModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minedraft.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTERGETINFOREQUEST']._serialized_start=70
-  _globals['_DRAFTERGETINFOREQUEST']._serialized_end=93
-  _globals['_DRAFTERGETINFORESPONSE']._serialized_start=96
-  _globals['_DRAFTERGETINFORESPONSE']._serialized_end=257
-  _globals['_DRAFTERFORMLINKREQUEST']._serialized_start=259
-  _globals['_DRAFTERFORMLINKREQUEST']._serialized_end=328
-  _globals['_DRAFTERFORMLINKRESPONSE']._serialized_start=330
-  _globals['_DRAFTERFORMLINKRESPONSE']._serialized_end=376
-  _globals['_DRAFTEROPENROW']._serialized_start=379
-  _globals['_DRAFTEROPENROW']._serialized_end=587
-  _globals['_DRAFTROW']._serialized_start=589
-  _globals['_DRAFTROW']._serialized_end=682
-  _globals['_DRAFTPLAN']._serialized_start=685
-  _globals['_DRAFTPLAN']._serialized_end=849
-  _globals['_DRAFTERSESSIONREQUEST']._serialized_start=851
-  _globals['_DRAFTERSESSIONREQUEST']._serialized_end=926
-  _globals['_DRAFTRESULT']._serialized_start=929
-  _globals['_DRAFTRESULT']._serialized_end=1095
-  _globals['_DRAFTERSESSIONRESPONSE']._serialized_start=1097
-  _globals['_DRAFTERSESSIONRESPONSE']._serialized_end=1222
-  _globals['_DRAFTER']._serialized_start=1225
-  _globals['_DRAFTER']._serialized_end=1499
+  _globals['_DRAFTERDROPLINKREQUEST']._serialized_start=70
+  _globals['_DRAFTERDROPLINKREQUEST']._serialized_end=109
+  _globals['_DRAFTERDROPLINKRESPONSE']._serialized_start=111
+  _globals['_DRAFTERDROPLINKRESPONSE']._serialized_end=136
+  _globals['_DRAFTERLOADMODELREQUEST']._serialized_start=138
+  _globals['_DRAFTERLOADMODELREQUEST']._serialized_end=209
+  _globals['_DRAFTERLOADMODELRESPONSE']._serialized_start=211
+  _globals['_DRAFTERLOADMODELRESPONSE']._serialized_end=277
+  _globals['_DRAFTERGETINFOREQUEST']._serialized_start=279
+  _globals['_DRAFTERGETINFOREQUEST']._serialized_end=302
+  _globals['_DRAFTERGETINFORESPONSE']._serialized_start=305
+  _globals['_DRAFTERGETINFORESPONSE']._serialized_end=466
+  _globals['_DRAFTERFORMLINKREQUEST']._serialized_start=468
+  _globals['_DRAFTERFORMLINKREQUEST']._serialized_end=537
+  _globals['_DRAFTERFORMLINKRESPONSE']._serialized_start=539
+  _globals['_DRAFTERFORMLINKRESPONSE']._serialized_end=585
+  _globals['_DRAFTEROPENROW']._serialized_start=588
+  _globals['_DRAFTEROPENROW']._serialized_end=796
+  _globals['_DRAFTROW']._serialized_start=798
+  _globals['_DRAFTROW']._serialized_end=891
+  _globals['_DRAFTPLAN']._serialized_start=894
+  _globals['_DRAFTPLAN']._serialized_end=1058
+  _globals['_DRAFTERSESSIONREQUEST']._serialized_start=1060
+  _globals['_DRAFTERSESSIONREQUEST']._serialized_end=1135
+  _globals['_DRAFTRESULT']._serialized_start=1138
+  _globals['_DRAFTRESULT']._serialized_end=1304
+  _globals['_DRAFTERSESSIONRESPONSE']._serialized_start=1306
+  _globals['_DRAFTERSESSIONRESPONSE']._serialized_end=1431
+  _globals['_DRAFTER']._serialized_start=1434
+  _globals['_DRAFTER']._serialized_end=1889
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,30 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class DrafterDropLinkRequest(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class DrafterDropLinkResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrafterLoadModelRequest(_message.Message):
+    __slots__ = ("model", "tokenizer_fingerprint")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    tokenizer_fingerprint: str
+    def __init__(self, model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[str] = ...) -> None: ...
+
+class DrafterLoadModelResponse(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: _types_pb2.ModelInfo
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
+
 class DrafterGetInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -50,6 +50,16 @@ class DrafterStub(object):
                 request_serializer=minedraft_dot_v1_dot_drafter__pb2.DrafterFormLinkRequest.SerializeToString,
                 response_deserializer=minedraft_dot_v1_dot_drafter__pb2.DrafterFormLinkResponse.FromString,
                 _registered_method=True)
+        self.DropLink = channel.unary_unary(
+                '/minedraft.v1.Drafter/DropLink',
+                request_serializer=minedraft_dot_v1_dot_drafter__pb2.DrafterDropLinkRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_drafter__pb2.DrafterDropLinkResponse.FromString,
+                _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/minedraft.v1.Drafter/LoadModel',
+                request_serializer=minedraft_dot_v1_dot_drafter__pb2.DrafterLoadModelRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_drafter__pb2.DrafterLoadModelResponse.FromString,
+                _registered_method=True)
 
 
 class DrafterServicer(object):
@@ -71,7 +81,22 @@ class DrafterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FormLink(self, request, context):
-        """Form this end of a token link.
+        """Form this end of a token link. It drafts with the newest model loaded; links formed before it
+        keep theirs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropLink(self, request, context):
+        """Give a link up, and its model if nothing else uses it. Unknown epochs are fine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadModel(self, request, context):
+        """Load another model beside the one in use, for the links formed from now on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,6 +119,16 @@ def add_DrafterServicer_to_server(servicer, server):
                     servicer.FormLink,
                     request_deserializer=minedraft_dot_v1_dot_drafter__pb2.DrafterFormLinkRequest.FromString,
                     response_serializer=minedraft_dot_v1_dot_drafter__pb2.DrafterFormLinkResponse.SerializeToString,
+            ),
+            'DropLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropLink,
+                    request_deserializer=minedraft_dot_v1_dot_drafter__pb2.DrafterDropLinkRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_drafter__pb2.DrafterDropLinkResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=minedraft_dot_v1_dot_drafter__pb2.DrafterLoadModelRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_drafter__pb2.DrafterLoadModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +213,60 @@ class Drafter(object):
             '/minedraft.v1.Drafter/FormLink',
             minedraft_dot_v1_dot_drafter__pb2.DrafterFormLinkRequest.SerializeToString,
             minedraft_dot_v1_dot_drafter__pb2.DrafterFormLinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Drafter/DropLink',
+            minedraft_dot_v1_dot_drafter__pb2.DrafterDropLinkRequest.SerializeToString,
+            minedraft_dot_v1_dot_drafter__pb2.DrafterDropLinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Drafter/LoadModel',
+            minedraft_dot_v1_dot_drafter__pb2.DrafterLoadModelRequest.SerializeToString,
+            minedraft_dot_v1_dot_drafter__pb2.DrafterLoadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

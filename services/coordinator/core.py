@@ -150,9 +150,14 @@ class Core:
         self._home.forget_drafter(epoch)
         self._drafters.warm_up(info, epoch)
 
-    def is_warm(self, epoch: int) -> bool:
-        """Whether a warming drafter has caught up."""
-        return self._drafters.is_warm(epoch)
+    @property
+    def warming_epochs(self) -> tuple[int, ...]:
+        """Drafters that are being warmed up."""
+        return tuple(self._drafters.warming)
+
+    def is_ready(self, epoch: int) -> bool:
+        """Whether a warming drafter has caught up, or is gone: nothing more to wait for."""
+        return self._drafters.is_warm(epoch) or epoch not in self._drafters.warming
 
     def cut_over(self, old: int, new: int) -> None:
         """The warm drafter `new` takes the place of `old`.
@@ -195,6 +200,7 @@ class Core:
         step = self._home.in_flight.get(result.batch)
         if step is None or step.step_id != result.step_id:
             return  # the verifier's answer came first, or the step is void
+        step.is_drafted = True
         for request in step.requests.values():
             if request.phase is Phase.DRAFTING:
                 request.advance(Event.DRAFTS_IN)
@@ -226,6 +232,8 @@ class Core:
                 committed.append((request, row))
         if step.requests:
             raise ProtocolError(f"step {step.step_id}: rows {sorted(step.requests)} are missing")
+        if result.num_stale_drafts and not step.is_drafted:
+            self._drafters.suspect(step.epoch)
         # Counted only now: an answer that made no sense leaves no trace.
         self._counters.verified(result)
         self._counters.num_stale_results += num_stale

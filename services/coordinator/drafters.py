@@ -35,6 +35,7 @@ class Drafters:
         self.warming: dict[int, Warming] = {}
         """By epoch."""
         self._serving: dict[int, ModelInfo] = {}
+        self._suspects: set[int] = set()
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -56,6 +57,7 @@ class Drafters:
 
     def drop(self, epoch: int) -> None:
         """A drafter is gone. Unknown epochs are fine."""
+        self._suspects.discard(epoch)
         self._serving.pop(epoch, None)
         self.warming.pop(epoch, None)
 
@@ -71,9 +73,13 @@ class Drafters:
 
     def of_batch(self, batch: int) -> tuple[int, ModelInfo | None]:
         """Epoch and model of the drafter of a batch; (0, None): there is none."""
-        if not self._serving:
-            return 0, None
-        return list(self._serving.items())[batch % len(self._serving)]
+        able = [item for item in self._serving.items() if item[0] not in self._suspects]
+        return able[batch % len(able)] if able else (0, None)
+
+    def suspect(self, epoch: int) -> None:
+        """Its drafts did not come in time: nobody waits for it again until it is heard of."""
+        if epoch in self._serving:
+            self._suspects.add(epoch)
 
     def is_warm(self, epoch: int) -> bool:
         """Whether a warming drafter has caught up."""
@@ -81,7 +87,8 @@ class Drafters:
         return warming is not None and warming.is_warm
 
     def took(self, result: DraftResult) -> bool:
-        """Take the answer to a warm-up plan; False: it was no warm-up plan."""
+        """Take the answer to a plan; False: it was no warm-up plan."""
+        self._suspects.discard(result.epoch)
         warming = self.warming.get(result.epoch)
         if warming is None or warming.step_id != result.step_id:
             return False

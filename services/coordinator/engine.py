@@ -72,7 +72,9 @@ class Engine:
         """Resolved with what broke the engine; the service then stops."""
         self._clock = clock
         self._samples: dict[RequestId, Sample] = {}
-        self._send_draft: Callable[[DraftPlan], None] | None = None
+        self._send_draft: dict[int, Callable[[DraftPlan], None]] = {}
+        """By epoch."""
+        self._waiters: list[asyncio.Future[None]] = []
         self._send_verify: Callable[[VerifyPlan], None] | None = None
         self._recent_drafts: list[int] = []
 
@@ -131,28 +133,54 @@ class Engine:
 
     def verifier_lost(self) -> None:
         """The verifier session ended; live requests wait for the next one."""
-        self._send_verify = self._send_draft = None
+        self._send_verify = None
+        self._send_draft.clear()
         self.timeline.forget_plans()
         self.core.verifier_lost()
 
     def drafter_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
-        """A link to a drafter was formed."""
-        self._send_draft = send
+        """A link to a drafter was formed; it drafts from now on."""
+        self._send_draft[epoch] = send
         self._recent_drafts.clear()
         self.core.drafter_up(info, epoch)
         self._pump()
 
-    def link_down(self) -> None:
-        """The drafter, or the link to it, is gone: from now on k = 0."""
-        self._send_draft = None
-        self.core.link_down()
+    def drafter_down(self, epoch: int) -> None:
+        """A drafter, or the link to it, is gone. Without another one k = 0 from now on."""
+        self._send_draft.pop(epoch, None)
+        self.core.drafter_down(epoch)
+        self._pump()
+        self._wake()
+
+    def warm_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
+        """A link to a drafter was formed that shall take over once it has caught up."""
+        self._send_draft[epoch] = send
+        self.core.warm_up(info, epoch)
+        self._pump()
+
+    def cut_over(self, old: int, new: int) -> None:
+        """A warm drafter takes the place of another one."""
+        self._recent_drafts.clear()
+        self.core.cut_over(old, new)
+        self._pump()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds that only plans and answers can change."""
+        while not holds():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
 
     def on_draft_result(self, result: DraftResult) -> None:
         """The drafter is done with a step."""
-        self.timeline.drafted(result)
+        if result.epoch not in self.core.warming_epochs:
+            self.timeline.drafted(result)
         self._recent_drafts.append(result.timing.total_ns)
         del self._recent_drafts[:-_NUM_RECENT_DRAFTS]
         self.core.on_draft_result(result)
+        if result.epoch in self.core.warming_epochs:
+            self._pump()
+        self._wake()
 
     def on_verify_result(self, result: VerifyResult) -> None:
         """The verifier is done with a step: commit, stream, plan the batch's next step.
@@ -166,6 +194,7 @@ class Engine:
                 self._commit(self._samples[request.request_id], row)
         finally:
             self._pump()
+            self._wake()
 
     # -- steering ---------------------------------------------------------------------------
 
@@ -193,15 +222,21 @@ class Engine:
             for draft, verify in self.core.plan():
                 self.timeline.planned(draft, verify)
                 self._note_admissions(verify)
-                if draft is not None and self._send_draft is not None:
-                    self._send_draft(draft)
-                if self._send_verify is not None:
+                if draft is not None and draft.epoch in self._send_draft:
+                    self._send_draft[draft.epoch](draft)
+                if self._send_verify is not None and (verify.rows or verify.closes):
                     self._send_verify(verify)
         except StateError as err:  # a bug of ours: nothing that follows could be trusted
             log.exception("engine.failed")
             self.fail_all(err)
             if not self.failure.done():
                 self.failure.set_exception(err)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _note_admissions(self, verify: VerifyPlan) -> None:
         if not verify.opens:

@@ -20,12 +20,13 @@ from minedraft.errors import (
 )
 from minedraft.services.coordinator.config import MAX_BATCHES
 from minedraft.services.coordinator.intake import Intake
+from minedraft.services.coordinator.swap import Swapper
 from minedraft.validation import validate_abort
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from minedraft.admin import Span
+    from minedraft.admin import Span, SwapOrder, SwapResult
     from minedraft.api import Event, GenerationRequest
     from minedraft.plans import WorkerIdentity
     from minedraft.services.coordinator.config import CoordinatorConfig
@@ -56,6 +57,7 @@ class Handler:
         self._membership = membership
         self._identity = identity
         self._tokenizer = tokenizer
+        self._swapper = Swapper(membership)
         self._samples: dict[str, list[Sample]] = {}
         """Live samples by the caller's request id."""
         self._draining = False
@@ -148,6 +150,7 @@ class Handler:
             counters=Counters(**totals),
             draining=self._draining,
             rss_bytes=rss_bytes,
+            swaps=self._swapper.status,
         )
 
     def set_mode(self, mode: Mode) -> None:
@@ -162,6 +165,10 @@ class Handler:
         _range("num_draft_tokens", mode.num_draft_tokens, 0, self._config.max_draft_tokens)
         self._engine.core.set_mode(mode)
         self._engine.pump()
+
+    async def swap_drafter(self, order: SwapOrder) -> SwapResult:
+        """Change the drafter while requests run."""
+        return await self._swapper.swap(order)
 
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""

@@ -37,6 +37,8 @@ class Step:
     """k as planned."""
     epoch: int = 0
     """Of the link that brings its drafts; 0: none."""
+    is_drafted: bool = False
+    """Whether the drafter has said that it is done."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
 

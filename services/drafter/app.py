@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -10,12 +9,11 @@ import structlog
 from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
-from minedraft.model.loader import load_runner
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.services.drafter.config import DrafterKind
-from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.drafter.handler import Handler
+from minedraft.services.drafter.model_source import ModelSource
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
 from minedraft.transport.server import serve
 from minedraft.transport.worker_service import DrafterServicer
@@ -55,24 +53,17 @@ async def run(
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
-        runner = await executor.run(
-            load_runner,
-            config.model,
-            dtype=config.dtype,
-            num_blocks=config.num_blocks,
-            block_size=config.block_size,
-            device=config.device,
-        )
+        source = ModelSource(config)
+        runner = await executor.run(source.first)
         if not runner.info.tokenizer_fingerprint:
             raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
-        engine = DraftEngine(
-            runner, DrafterKind(config.kind), max_catch_up_tokens=config.max_catch_up_tokens
-        )
         handler = Handler(
-            engine=engine,
+            runner=runner,
+            kind=DrafterKind(config.kind),
+            max_catch_up_tokens=config.max_catch_up_tokens,
+            loader=source,
             executor=executor,
             identity=draw_identity(),
-            model=replace(runner.info, drafter_kind=config.kind, num_blocks=0),
             link_options=LinkOptions(bind_host=config.link_bind_host, credentials=credentials),
         )
         servicer = DrafterServicer(handler)

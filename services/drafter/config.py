@@ -38,6 +38,8 @@ class DrafterConfig:
     max_catch_up_tokens: int = 2048
     """Most committed tokens fed in one step beside drafting; rows that need more are not drafted
     for until they have caught up."""
+    model_roots: tuple[str, ...] = ()
+    """Directories under which a swap may name models; empty: the parent of `model`."""
     device: str = "cpu"
     cpus: str = ""
     """Cores for the device thread, as taskset writes them ("0", "0-3,8"); empty: any."""

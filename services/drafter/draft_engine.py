@@ -44,10 +44,16 @@ class DraftEngine:
         runner: The draft model.
         kind: What becomes of the tokens it draws.
         max_catch_up_tokens: Most committed tokens fed in one step.
+        q_width: (id, probability) pairs to send with each draft; 0: ids only.
     """
 
     def __init__(
-        self, runner: ModelRunner, kind: DrafterKind, *, max_catch_up_tokens: int = 2048
+        self,
+        runner: ModelRunner,
+        kind: DrafterKind,
+        *,
+        max_catch_up_tokens: int = 2048,
+        q_width: int = 0,
     ) -> None:
         self._runner = runner
         self._kind = kind
@@ -55,21 +61,12 @@ class DraftEngine:
         self._vocab_size = runner.info.vocab_size
         self._rows = DrafterRows(runner.num_blocks, runner.block_size)
         self._watch = Stopwatch()
-        self._q_width = 0
+        self._q_width = q_width
 
     @property
     def rows(self) -> DrafterRows:
         """Open rows. Read only."""
         return self._rows
-
-    def reset(self, q_width: int = 0) -> None:
-        """Forget all rows.
-
-        Args:
-            q_width: (id, probability) pairs to send with each draft; 0: ids only.
-        """
-        self._rows.reset()
-        self._q_width = q_width
 
     def step(
         self, plan: DraftPlan, *, plan_ns: int, send: Callable[[DraftPacket], None]
@@ -113,6 +110,8 @@ class DraftEngine:
             num_draft_tokens=sum(len(item.drafts) for item in batch),
             num_rows=sum(bool(item.drafts) for item in batch),
             timing=timing,
+            epoch=plan.epoch,
+            num_behind=sum(item.row.is_behind for item in batch),
         )
 
     def _draft(self, batch: Sequence[_Drafting]) -> None:

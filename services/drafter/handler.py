@@ -1,28 +1,57 @@
-"""What the drafter does with plans and link orders. Waits, never computes."""
+"""What the drafter does with plans, link orders and models. Waits, never computes.
+
+Each link has an epoch, a model and rows of its own. A link formed after `load_model` drafts with
+the new model while older links go on with theirs, until they are dropped: that is the hot swap in
+place. Re-forming a link with the same model starts over: no row survives an epoch.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
+from minedraft.errors import IncompatibleWorkerError
 from minedraft.link.form import form_sender
 from minedraft.plans import LinkLost, WorkerInfo
+from minedraft.services.drafter.draft_engine import DraftEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from minedraft.link.endpoints import DraftSender
     from minedraft.link.spec import LinkOptions, LinkSpec
     from minedraft.model.executor import DeviceExecutor
+    from minedraft.model.runner import ModelRunner
     from minedraft.plans import DraftPlan, DraftResult, WorkerIdentity
-    from minedraft.services.drafter.draft_engine import DraftEngine
+    from minedraft.services.drafter.config import DrafterKind
     from minedraft.types import ModelInfo
+
+    class Loader(Protocol):
+        """Reads models. Both methods block: not on the event loop."""
+
+        def fingerprint(self, model: str) -> str:
+            """The fingerprint of a model's tokenizer; PermissionDeniedError off the roots."""
+
+        def load(self, model: str) -> ModelRunner:
+            """The model, ready to run."""
+
 
 log = structlog.get_logger(__name__)
 
 TRANSPORTS = ("local", "gloo", "grpc")
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """One link and what drafts for it."""
+
+    sender: DraftSender
+    engine: DraftEngine
+    runner: ModelRunner
 
 
 class Handler:
@@ -31,66 +60,106 @@ class Handler:
     def __init__(
         self,
         *,
-        engine: DraftEngine,
+        runner: ModelRunner,
+        kind: DrafterKind,
+        max_catch_up_tokens: int,
+        loader: Loader,
         executor: DeviceExecutor,
         identity: WorkerIdentity,
-        model: ModelInfo,
         link_options: LinkOptions,
     ) -> None:
-        self._engine = engine
+        self._runner = runner
+        """Of links formed from now on."""
+        self._kind = kind
+        self._max_catch_up_tokens = max_catch_up_tokens
+        self._loader = loader
         self._executor = executor
+        self._identity = identity
         self._link_options = link_options
-        self._info = WorkerInfo(identity=identity, model=model, transports=TRANSPORTS)
-        self._sender: DraftSender | None = None
-        self._epoch = 0
+        self._links: dict[int, _Link] = {}
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
 
     def info(self) -> WorkerInfo:
         """Who and what this is."""
-        return self._info
+        return WorkerInfo(
+            identity=self._identity, model=self._model_info(self._runner), transports=TRANSPORTS
+        )
 
     async def begin_session(self) -> None:
-        """Forget all rows and the old coordinator's link."""
-        self._drop_link()
-        await self._executor.run(self._engine.reset)
+        """Forget all rows and the old coordinator's links."""
+        self.close()
+
+    async def load_model(self, model: str, tokenizer_fingerprint: str) -> ModelInfo:
+        """Load another model for the links formed from now on.
+
+        Raises:
+            IncompatibleWorkerError: its vocabulary is another one; nothing was loaded.
+            PermissionDeniedError: it is not under one of the model roots.
+            ModelError: it cannot be loaded.
+        """
+        found = await asyncio.to_thread(self._loader.fingerprint, model)
+        if found != tokenizer_fingerprint:
+            raise IncompatibleWorkerError(
+                f"drafter model {model!r} has tokenizer fingerprint {found[:12] or 'none'}, "
+                f"the target's is {tokenizer_fingerprint[:12]}"
+            )
+        # Beside the device thread: the model in use goes on drafting meanwhile.
+        self._runner = await asyncio.to_thread(self._loader.load, model)
+        log.info("model.loaded", model=self._runner.info.name)
+        return self._model_info(self._runner)
 
     async def form_link(self, spec: LinkSpec) -> str:
-        """Form the sending end of a new link and start over: no row survives an epoch."""
-        self._drop_link()
+        """Form the sending end of a new link, with the newest model and no rows."""
         loop = asyncio.get_running_loop()
+        runner = self._runner
 
         def on_lost(epoch: int, reason: str) -> None:
             loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason))
 
+        # The new link's rows take the whole KV pool of its model: nobody else may write to it.
+        for epoch in [epoch for epoch, link in self._links.items() if link.runner is runner]:
+            self._drop(epoch)
         sender = await form_sender(spec, on_lost=on_lost, options=self._link_options)
-        self._drop_link()  # two orders at once: the later one wins
-        await self._executor.run(self._engine.reset, spec.q_width)
-        self._sender, self._epoch = sender, spec.epoch
+        engine = DraftEngine(
+            runner,
+            self._kind,
+            max_catch_up_tokens=self._max_catch_up_tokens,
+            q_width=spec.q_width,
+        )
+        self._links[spec.epoch] = _Link(sender, engine, runner)
         log.info("link.formed", epoch=spec.epoch, transport=sender.description)
         return sender.description
 
+    async def drop_link(self, epoch: int) -> None:
+        """Give a link up, and its model if nothing else uses it."""
+        self._drop(epoch)
+
     async def run_plan(self, plan: DraftPlan, arrived_ns: int) -> DraftResult | None:
-        """Run one step and send its drafts; a plan of another epoch is void."""
-        sender = self._sender
-        if sender is None or plan.epoch != self._epoch:
-            log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch, current=self._epoch)
+        """Run one step and send its drafts; a plan of an epoch that is over is void."""
+        link = self._links.get(plan.epoch)
+        if link is None:
+            log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch)
             return None
         return await self._executor.run(
-            self._engine.step, plan, plan_ns=arrived_ns, send=sender.send
+            link.engine.step, plan, plan_ns=arrived_ns, send=link.sender.send
         )
 
     def close(self) -> None:
-        """Give the link up."""
-        self._drop_link()
+        """Give all links up."""
+        for epoch in list(self._links):
+            self._drop(epoch)
 
-    def _drop_link(self) -> None:
-        sender, self._sender, self._epoch = self._sender, None, 0
-        if sender is not None:
-            sender.close()
+    def _model_info(self, runner: ModelRunner) -> ModelInfo:
+        return replace(runner.info, drafter_kind=self._kind.value, num_blocks=0)
+
+    def _drop(self, epoch: int) -> None:
+        link = self._links.pop(epoch, None)
+        if link is not None:
+            link.sender.close()
 
     def _on_lost(self, lost: LinkLost) -> None:
-        if lost.epoch == self._epoch:
+        if lost.epoch in self._links:
             log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
-            self._drop_link()
+            self._drop(lost.epoch)
             self.push(lost)

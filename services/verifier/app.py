@@ -9,10 +9,11 @@ import structlog
 from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
-from minedraft.model.loader import load_runner
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.services.verifier.handler import Handler
+from minedraft.services.verifier.rank_cores import rank_cores
+from minedraft.services.verifier.ranks import Ranks
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
 from minedraft.transport.rendezvous import Rendezvous
@@ -21,7 +22,6 @@ from minedraft.transport.token_link import SERVICE_NAME as TOKEN_LINK_SERVICE
 from minedraft.transport.token_link import TokenLinkServicer
 from minedraft.transport.worker_service import VerifierServicer, add_token_link
 from minedraft.types import Acceptance
-from minedraft.worker.cores import parse_cores
 from minedraft.worker.identity import draw_identity
 
 if TYPE_CHECKING:
@@ -54,17 +54,12 @@ async def run(
         ConfigError: an address cannot be bound, or a certificate or token file not be used.
     """
     credentials = Credentials(config.security, own=(Role.VERIFIER,))
-    async with DeviceExecutor(
-        cores=parse_cores(config.cpus), num_threads=config.threads
-    ) as executor:
-        runner = await executor.run(
-            load_runner,
-            config.model,
-            dtype=config.dtype,
-            num_blocks=config.num_blocks,
-            block_size=config.block_size,
-            device=config.device,
-        )
+    cores = rank_cores(config.cpus, config.tp_size)[0]
+    async with (
+        DeviceExecutor(cores=cores, num_threads=config.threads) as executor,
+        Ranks(config, executor) as ranks,
+    ):
+        runner = await ranks.load()
         if not runner.info.tokenizer_fingerprint:
             raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
         rendezvous = Rendezvous()
@@ -96,6 +91,7 @@ async def run(
             await serve(
                 config.listen,
                 register,
+                *ranks.background,
                 max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
                 credentials=credentials,
                 health_address=config.health_listen,

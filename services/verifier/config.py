@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
 from minedraft.security.config import SecurityConfig
+from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.types import Acceptance
 
 
@@ -27,9 +28,14 @@ class VerifierConfig:
     """`coupled` or `rejection`."""
     device: str = "cpu"
     cpus: str = ""
-    """Cores for the device thread, as taskset writes them ("1", "0-3,8"); empty: any."""
+    """Cores for the device thread, as taskset writes them ("1", "0-3,8"); empty: any. With ranks
+    they are split evenly, or named for each rank as "0-3;4-7"."""
     threads: int = 1
-    """Threads torch may use."""
+    """Threads torch may use, in each rank."""
+    tp_size: int = 1
+    """Ranks that share the target by tensor parallelism, each a process with a device thread."""
+    tp_timeout_s: float = 30.0
+    """Seconds one exchange between ranks may take; then the verifier ends with all its ranks."""
     link_address: str = ""
     """`host:port` where drafters reach this verifier; empty: the address the coordinator dials."""
     link_bind_host: str = "127.0.0.1"
@@ -50,5 +56,12 @@ class VerifierConfig:
             raise ConfigError(f"block_size={self.block_size}, want 1..1024")
         if self.threads < 1:
             raise ConfigError(f"threads={self.threads}, want >= 1")
+        if self.tp_size < 1:
+            raise ConfigError(f"tp_size={self.tp_size}, want >= 1")
+        if not self.tp_timeout_s > 0:
+            raise ConfigError(f"tp_timeout_s={self.tp_timeout_s}, want > 0")
+        if self.tp_size > 1 and self.device.startswith("cuda:"):
+            raise ConfigError(f"device={self.device!r}: ranks take one GPU each, want 'cuda'")
+        rank_cores(self.cpus, self.tp_size)
         if self.acceptance not in {rule.value for rule in Acceptance}:
             raise ConfigError(f"acceptance={self.acceptance!r}, want 'coupled' or 'rejection'")

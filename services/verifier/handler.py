@@ -56,8 +56,8 @@ class Handler:
             acceptance=acceptance,
             link_address=link_address,
         )
-        self._receiver: DraftReceiver | None = None
-        self._epoch = 0
+        self._receivers: dict[int, DraftReceiver] = {}
+        """By epoch: one a drafter, two while a drafter is swapped."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
 
@@ -66,13 +66,12 @@ class Handler:
         return self._info
 
     async def begin_session(self) -> None:
-        """Forget all rows and the old coordinator's link."""
-        self._drop_link()
+        """Forget all rows and the old coordinator's links."""
+        self.close()
         await self._executor.run(self._engine.reset)
 
     async def form_link(self, spec: LinkSpec) -> str:
-        """Form the receiving end of a new link; the old one, if any, is given up first."""
-        self._drop_link()
+        """Form the receiving end of a new link; others stay until their senders end them."""
         loop = asyncio.get_running_loop()
 
         def on_lost(epoch: int, reason: str) -> None:
@@ -85,8 +84,7 @@ class Handler:
             rendezvous=self._rendezvous,
             options=self._link_options,
         )
-        self._drop_link()  # two orders at once: the later one wins
-        self._receiver, self._epoch = receiver, spec.epoch
+        self._receivers[spec.epoch] = receiver
         log.info("link.formed", epoch=spec.epoch, transport=receiver.description)
         return receiver.description
 
@@ -94,8 +92,8 @@ class Handler:
         """Run one step: wait for its drafts, bounded, then verify."""
         packet: DraftPacket | None = None
         drafts_ns: int | None = None
-        receiver = self._receiver
-        if plan.epoch and receiver is not None and plan.epoch == self._epoch:
+        receiver = self._receivers.get(plan.epoch)
+        if receiver is not None:
             asked_ns = time.perf_counter_ns()
             packet = await receiver.take(plan.step_id, plan.draft_timeout_ns / 1e9)
             got_ns = time.perf_counter_ns()
@@ -107,16 +105,14 @@ class Handler:
         )
 
     def close(self) -> None:
-        """Give the link up."""
-        self._drop_link()
-
-    def _drop_link(self) -> None:
-        receiver, self._receiver, self._epoch = self._receiver, None, 0
-        if receiver is not None:
+        """Give all links up."""
+        for receiver in self._receivers.values():
             receiver.close()
+        self._receivers.clear()
 
     def _on_lost(self, lost: LinkLost) -> None:
-        if lost.epoch == self._epoch:
+        receiver = self._receivers.pop(lost.epoch, None)
+        if receiver is not None:
             log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
-            self._drop_link()
+            receiver.close()
             self.push(lost)

@@ -58,7 +58,7 @@ class Cluster:
     client: Client
     coordinator: Service
     verifier: Service
-    drafter: Service | None
+    drafters: list[Service]
     verifier_address: str
     extras: AsyncExitStack
 
@@ -100,6 +100,7 @@ async def cluster(
     link: str = "local",
     acceptance: str = "coupled",
     num_blocks: int = 256,
+    num_drafters: int = 1,
     coordinator: Callable[[CoordinatorConfig], CoordinatorConfig] = lambda config: config,
 ) -> AsyncIterator[Cluster]:
     """Run all three; ready when the link is up (or without a drafter when the verifier is)."""
@@ -114,10 +115,10 @@ async def cluster(
             grace_s=0.1,
         ),
     )
-    drafter = None
+    drafter_services: list[Service] = []
     verifier_address = await verifier.start()
     drafters: tuple[str, ...] = ()
-    if draft is not None:
+    for _ in range(num_drafters if draft is not None else 0):
         drafter = Service(
             run_drafter,
             DrafterConfig(
@@ -129,7 +130,8 @@ async def cluster(
                 grace_s=0.1,
             ),
         )
-        drafters = (await drafter.start(),)
+        drafters += (await drafter.start(),)
+        drafter_services.append(drafter)
     config = CoordinatorConfig(
         listen=LOOPBACK,
         verifier=verifier_address,
@@ -148,12 +150,12 @@ async def cluster(
     extras = AsyncExitStack()
     try:
         await until_up(client, with_drafter=draft is not None)
-        yield Cluster(client, service, verifier, drafter, verifier_address, extras)
+        yield Cluster(client, service, verifier, drafter_services, verifier_address, extras)
     finally:
         await client.close()
         await service.stop()
         await extras.aclose()
-        if drafter is not None:
+        for drafter in drafter_services:
             await drafter.stop()
         await verifier.stop()
 
@@ -169,8 +171,11 @@ async def until_up(client: Client, *, with_drafter: bool) -> None:
     """Wait until every worker has joined and the link is formed."""
     while True:
         status = await client.status()
-        roles = {worker.role: worker for worker in status.workers if worker.connected}
-        is_linked = "drafter" in roles and roles["drafter"].link_epoch > 0
-        if "verifier" in roles and (is_linked or not with_drafter):
+        by_role = {
+            role: [worker for worker in status.workers if worker.role == role]
+            for role in ("verifier", "drafter")
+        }
+        is_linked = all(worker.link_epoch > 0 for worker in by_role["drafter"])
+        if by_role["verifier"][0].connected and (is_linked or not with_drafter):
             return
         await asyncio.sleep(0.01)

@@ -1,0 +1,81 @@
+"""Whether a worker fits: compared before it is used. Says what differs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minedraft.errors import IncompatibleWorkerError
+from minedraft.plans import PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from minedraft.plans import WorkerInfo
+    from minedraft.types import ModelInfo
+
+
+def check_verifier(
+    info: WorkerInfo, *, tokenizer_fingerprint: str, known: ModelInfo | None
+) -> None:
+    """Check a verifier that wants to join.
+
+    Args:
+        info: What it says of itself.
+        tokenizer_fingerprint: Of the coordinator's own tokenizer; "": not compared.
+        known: The model of the verifier before it, if there was one: requests that wait for its
+            return were begun with that model.
+
+    Raises:
+        IncompatibleWorkerError: another protocol, vocabulary or model.
+    """
+    _check_protocol(info)
+    theirs = info.model.tokenizer_fingerprint
+    if tokenizer_fingerprint and theirs != tokenizer_fingerprint:
+        raise IncompatibleWorkerError(
+            f"verifier {info.model.name}: tokenizer fingerprint {theirs[:12]}, "
+            f"the coordinator's tokenizer has {tokenizer_fingerprint[:12]}"
+        )
+    if known is not None and _essence(known) != _essence(info.model):
+        raise IncompatibleWorkerError(
+            f"verifier came back with another model: {info.model.name} {_essence(info.model)}, "
+            f"it was {known.name} {_essence(known)}"
+        )
+
+
+def check_drafter(info: WorkerInfo, target: ModelInfo | None) -> None:
+    """Check a drafter that wants to join.
+
+    Padded vocabularies of different sizes are fine: what counts is that ids mean the same.
+
+    Raises:
+        IncompatibleWorkerError: another protocol or vocabulary, or nothing to compare it with.
+    """
+    _check_protocol(info)
+    if target is None:
+        raise IncompatibleWorkerError("no verifier yet to compare this drafter with")
+    check_draft_model(info.model, target)
+
+
+def check_draft_model(draft: ModelInfo, target: ModelInfo) -> None:
+    """Check a draft model against the target.
+
+    Raises:
+        IncompatibleWorkerError: another vocabulary.
+    """
+    mine, theirs = target.tokenizer_fingerprint, draft.tokenizer_fingerprint
+    if mine != theirs:
+        raise IncompatibleWorkerError(
+            f"drafter {draft.name} has another vocabulary than the target {target.name}: "
+            f"tokenizer fingerprints {theirs[:12]} and {mine[:12]}, "
+            f"vocabulary sizes {draft.vocab_size} and {target.vocab_size}"
+        )
+
+
+def _check_protocol(info: WorkerInfo) -> None:
+    if info.identity.protocol_version != PROTOCOL_VERSION:
+        raise IncompatibleWorkerError(
+            f"{info.model.name}: protocol version {info.identity.protocol_version}, "
+            f"this coordinator speaks {PROTOCOL_VERSION}"
+        )
+
+
+def _essence(model: ModelInfo) -> tuple[str, int, int, str]:
+    return (model.tokenizer_fingerprint, model.vocab_size, model.max_model_len, model.dtype)

@@ -1,0 +1,50 @@
+"""What the coordinator knows of one worker. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from minedraft.admin import WorkerStatus
+from minedraft.plans import WorkerIdentity
+from minedraft.types import ModelInfo
+
+if TYPE_CHECKING:
+    from minedraft.plans import WorkerInfo
+
+_NOBODY = WorkerIdentity("", 0, 0, 0, "")
+_NO_MODEL = ModelInfo("", 0, 0, "", "")
+
+Connection = TypeVar("Connection")
+
+
+@dataclass(slots=True, eq=False)
+class Member(Generic[Connection]):
+    """One worker, as far as it is known."""
+
+    role: str
+    address: str
+    info: WorkerInfo | None = None
+    connection: Connection | None = None
+    """Set while a session is open."""
+    link_epoch: int = 0
+    """Of the link that serves; 0: none."""
+    warming_epoch: int = 0
+    """Of the link that shall serve once its drafter has caught up; 0: none."""
+    link_description: str = ""
+    last_error: str = ""
+    is_joining: bool = False
+    """A swap links it, not the membership."""
+
+    def status(self) -> WorkerStatus:
+        """For the operator."""
+        return WorkerStatus(
+            role=self.role,
+            address=self.address,
+            connected=self.connection is not None,
+            identity=self.info.identity if self.info else _NOBODY,
+            model=self.info.model if self.info else _NO_MODEL,
+            link_epoch=self.link_epoch,
+            link_description=self.link_description,
+            last_error=self.last_error,
+        )

@@ -1,0 +1,205 @@
+"""Hot swap of the drafter: bring the new one up, warm it, cut over, let the old one go.
+
+The old drafter drafts until the new one has caught up with every live request; a step in flight at
+the cut-over still gets its drafts from the old one. Whatever fails before the cut-over leaves the
+old one in place. Drafts cannot change the output, so neither can a swap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from minedraft.admin import SwapOrder, SwapResult, SwapStatus
+from minedraft.errors import (
+    MineDraftError,
+    PreconditionError,
+    RequestNotFoundError,
+    SwapInProgressError,
+    WorkerUnavailableError,
+)
+from minedraft.services.coordinator.handshake import check_draft_model
+from minedraft.services.coordinator.members import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minedraft.services.coordinator.links import Formed
+    from minedraft.services.coordinator.membership import Membership
+    from minedraft.transport.worker_client import DrafterConnection
+    from minedraft.types import ModelInfo
+
+    Drafter = Member[DrafterConnection]
+
+log = structlog.get_logger(__name__)
+
+_LOAD_S = 600.0
+_JOIN_S = 30.0
+_WARM_UP_S = 120.0
+_DRAIN_S = 30.0
+_CALL_S = 5.0
+_POLL_S = 0.05
+
+
+class Swapper:
+    """Does one swap at a time.
+
+    Args:
+        membership: Whose drafters are swapped.
+        clock: Monotonic nanoseconds.
+    """
+
+    def __init__(
+        self, membership: Membership, *, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._membership = membership
+        self._engine = membership.engine
+        self._clock = clock
+        self._is_busy = False
+        self.status = SwapStatus()
+
+    async def swap(self, order: SwapOrder) -> SwapResult:
+        """Change the drafter.
+
+        Raises:
+            SwapInProgressError: another swap is under way.
+            IncompatibleWorkerError: the new drafter does not fit; says what differs.
+            PreconditionError: no verifier to compare it with.
+            MineDraftError: it could not be brought up; the old one goes on.
+        """
+        if self._is_busy:
+            raise SwapInProgressError("another swap of the drafter is under way")
+        self._is_busy = True
+        began = self._clock()
+        log.info("swap.began", model=order.model, address=order.address)
+        try:
+            result = await self._swap(order, began)
+        except BaseException as err:
+            self.status = SwapStatus(
+                self.status.num_done,
+                self.status.num_failed + 1,
+                self.status.last_duration_ns,
+                str(err) if isinstance(err, MineDraftError) else type(err).__name__,
+            )
+            log.warning("swap.failed", why=self.status.last_error)
+            raise
+        finally:
+            self._is_busy = False
+        self.status = SwapStatus(
+            self.status.num_done + 1, self.status.num_failed, result.duration_ns, ""
+        )
+        log.info(
+            "swap.done",
+            epoch=result.epoch,
+            model=result.model.name,
+            duration_ms=result.duration_ns // 10**6,
+            warm_up_ms=result.warm_up_ns // 10**6,
+        )
+        return result
+
+    async def _swap(self, order: SwapOrder, began: int) -> SwapResult:
+        target = self._membership.model
+        if target is None or self._membership.verifier.connection is None:
+            raise PreconditionError("no verifier to compare a new drafter with")
+        old = self._old(order.replace)
+        if order.address:
+            new = await self._join(order.address)
+            model = new.info.model if new.info else target
+        else:
+            new, model = old, await self._load(old, order.model, target)
+        old_epoch = old.link_epoch
+        try:
+            formed, warm_up_ns = await self._take_over(new, model, old_epoch)
+        except BaseException:
+            if new is not old:
+                await self._membership.leave(new)
+            raise
+        await self._let_go(old, old_epoch, new)
+        new.is_joining = False
+        if new.warming_epoch == formed.epoch:
+            new.link_epoch, new.warming_epoch = formed.epoch, 0
+            new.link_description = formed.description
+            if new.info is not None:
+                new.info = replace(new.info, model=model)
+        else:  # lost while the old link drained: a new one is formed like after any loss
+            self._membership.unlink(new)
+        return SwapResult(formed.epoch, model, self._clock() - began, warm_up_ns)
+
+    def _old(self, address: str) -> Drafter:
+        for member in self._membership.drafters:
+            if address in {"", member.address}:
+                return member
+        raise RequestNotFoundError(f"no drafter has the address {address!r}")
+
+    async def _join(self, address: str) -> Drafter:
+        """Dial another drafter; it is compared in the handshake like any other."""
+        if any(member.address == address for member in self._membership.drafters):
+            raise PreconditionError(f"drafter {address} is a member already")
+        new: Drafter = Member("drafter", address, is_joining=True)
+        self._membership.join(new)
+        try:
+            async with asyncio.timeout(_JOIN_S):
+                while new.connection is None:
+                    if new.info is not None and self._membership.model is not None:
+                        check_draft_model(new.info.model, self._membership.model)
+                    await asyncio.sleep(_POLL_S)
+        except BaseException as err:
+            await self._membership.leave(new)
+            if isinstance(err, TimeoutError):
+                raise WorkerUnavailableError(
+                    f"drafter {address} did not join within {_JOIN_S:g} s: {new.last_error}"
+                ) from None
+            raise
+        return new
+
+    async def _load(self, drafter: Drafter, model: str, target: ModelInfo) -> ModelInfo:
+        if drafter.connection is None:
+            raise WorkerUnavailableError(f"drafter {drafter.address} is not there")
+        return await drafter.connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
+
+    async def _take_over(
+        self, new: Drafter, model: ModelInfo, old_epoch: int
+    ) -> tuple[Formed, int]:
+        """Link the new drafter, warm it up, cut over."""
+        began = self._clock()
+        formed = await self._membership.linker.form(new)
+        if new.connection is None:
+            raise WorkerUnavailableError(f"drafter {new.address} left during the swap")
+        new.warming_epoch = formed.epoch
+        self._engine.warm_up(model, formed.epoch, new.connection.send)
+        try:
+            async with asyncio.timeout(_WARM_UP_S):
+                await self._engine.until(lambda: self._engine.core.is_ready(formed.epoch))
+        except BaseException as err:
+            new.warming_epoch = 0
+            self._engine.drafter_down(formed.epoch)
+            if isinstance(err, TimeoutError):
+                raise WorkerUnavailableError(
+                    f"drafter {new.address} did not catch up within {_WARM_UP_S:g} s"
+                ) from None
+            raise
+        if formed.epoch not in self._engine.core.warming_epochs:
+            raise WorkerUnavailableError(f"drafter {new.address} was lost while it warmed up")
+        self._engine.cut_over(old_epoch, formed.epoch)
+        return formed, self._clock() - began
+
+    async def _let_go(self, old: Drafter, old_epoch: int, new: Drafter) -> None:
+        """Drain the old link, then drop it; another process's old drafter leaves altogether."""
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                await self._engine.until(lambda: not self._engine.core.uses(old_epoch))
+        except TimeoutError:
+            log.warning("swap.not_drained", epoch=old_epoch)
+        old.link_epoch, old.link_description = 0, ""
+        self._engine.drafter_down(old_epoch)
+        if new is not old:
+            await self._membership.leave(old)
+        elif old.connection is not None and old_epoch:
+            try:
+                await old.connection.drop_link(old_epoch, _CALL_S)
+            except MineDraftError as err:
+                log.warning("swap.not_dropped", epoch=old_epoch, why=str(err))

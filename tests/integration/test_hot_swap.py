@@ -1,0 +1,131 @@
+"""The drafter changes while clients stream: outputs equal before, during and after."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+
+from minedraft.errors import (
+    IncompatibleWorkerError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    SwapInProgressError,
+)
+from tests.integration.cluster import cluster, until_status
+from tests.integration.conftest import gather
+from tests.tiny_models import make_tiny_llama
+
+PROMPTS = [list(range(5, 6 + 5 * i)) for i in range(8)]
+NUM_TOKENS = 60
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, target_dir):
+    """Models beside each other: the drafter's model root is their parent."""
+    root = tmp_path_factory.mktemp("models")
+    shutil.copytree(target_dir, root / "good")
+    make_tiny_llama(root / "poor", seed=1, layers=1)
+    make_tiny_llama(root / "stranger", vocab_size=310, tokenizer_size=310)
+    return root
+
+
+async def load(client):
+    return await gather(
+        *(
+            client.generate(prompt, temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
+            for prompt in PROMPTS
+        )
+    )
+
+
+def drafter_of(status):
+    return next(worker for worker in status.workers if worker.role == "drafter")
+
+
+async def test_swaps_in_place_under_load_change_nothing(target_dir, models, plain_greedy):
+    expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    async with cluster(target_dir, models / "poor", mode=(2, 4, 3)) as c:
+        before = await c.client.status()
+        verifier = next(w for w in before.workers if w.role == "verifier")
+        running = asyncio.create_task(load(c.client))
+        await until_status(c.client, lambda status: status.counters.num_drafts > 4)
+        epochs = []
+        for model in ("good", "poor", "good"):
+            result = await c.client.swap_drafter(model=str(models / model))
+            epochs.append(result.epoch)
+            assert result.model.name.endswith(model)
+        assert [r.token_ids for r in await running] == expected
+        assert [r.token_ids for r in await load(c.client)] == expected
+        status = await c.client.status()
+        assert epochs == sorted(set(epochs))
+        assert (status.swaps.num_done, status.swaps.num_failed) == (3, 0)
+        assert drafter_of(status).link_epoch == epochs[-1]
+        assert drafter_of(status).model.name.endswith("good")
+        now = next(w for w in status.workers if w.role == "verifier")
+        assert now.identity == verifier.identity
+        after = await c.client.generate(PROMPTS[0], temperature=0, max_tokens=20, ignore_eos=True)
+        assert after.speculation.acceptance_rate == 1.0  # it is the target itself now
+
+
+async def test_blue_green_the_new_drafter_takes_over_and_the_old_one_leaves(
+    target_dir, models, plain_greedy
+):
+    expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    async with cluster(target_dir, models / "poor", mode=(2, 4, 3), link="grpc") as c:
+        address = await c.start_drafter(models / "good", num_blocks=256, block_size=8)
+        running = asyncio.create_task(load(c.client))
+        await until_status(c.client, lambda status: status.counters.num_drafts > 4)
+        await c.client.swap_drafter(address=address)
+        status = await c.client.status()
+        assert [w.address for w in status.workers if w.role == "drafter"] == [address]
+        assert [r.token_ids for r in await running] == expected
+        assert [r.token_ids for r in await load(c.client)] == expected
+
+
+async def test_what_does_not_fit_is_refused_and_the_old_one_goes_on(
+    target_dir, models, tmp_path, plain_greedy
+):
+    expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    async with cluster(target_dir, models / "good", mode=(2, 4, 3)) as c:
+        epoch = drafter_of(await c.client.status()).link_epoch
+        with pytest.raises(IncompatibleWorkerError, match="fingerprint"):
+            await c.client.swap_drafter(model=str(models / "stranger"))
+        with pytest.raises(PermissionDeniedError):
+            await c.client.swap_drafter(model=str(tmp_path))
+        with pytest.raises(InvalidRequestError):
+            await c.client.swap_drafter()
+        stranger = await c.start_drafter(models / "stranger")
+        with pytest.raises(IncompatibleWorkerError, match="vocabulary"):
+            await c.client.swap_drafter(address=stranger)
+        status = await c.client.status()
+        assert drafter_of(status).link_epoch == epoch
+        assert status.swaps.num_failed == 3
+        results = await load(c.client)
+        assert [r.token_ids for r in results] == expected
+        assert all(r.speculation.acceptance_rate == 1.0 for r in results)
+
+
+async def test_a_second_swap_during_a_swap_is_aborted(target_dir, models):
+    async with cluster(target_dir, models / "poor", mode=(2, 4, 3)) as c:
+        both = [c.client.swap_drafter(model=str(models / "good")) for _ in range(2)]
+        outcomes = await asyncio.gather(*both, return_exceptions=True)
+        assert sum(isinstance(outcome, SwapInProgressError) for outcome in outcomes) == 1
+        assert (await c.client.status()).swaps.num_done == 1
+
+
+async def test_two_drafters_share_the_batches_and_one_takes_over(target_dir, models, plain_greedy):
+    expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+
+    async with cluster(target_dir, models / "good", num_drafters=2, mode=(2, 4, 3)) as c:
+        running = asyncio.create_task(load(c.client))
+        await until_status(c.client, lambda status: status.counters.num_drafts > 4)
+        await c.drafters[0].stop()
+        results = await running
+        assert [r.token_ids for r in results] == expected
+        status = await c.client.status()
+        assert sum(w.connected for w in status.workers if w.role == "drafter") == 1
+        again = await load(c.client)
+        assert [r.token_ids for r in again] == expected
+        assert all(r.speculation.num_drafts for r in again)
