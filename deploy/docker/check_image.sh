@@ -17,11 +17,23 @@ unshare -m true 2>/dev/null || skip 'mount namespaces are not allowed here'
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-# vfs and chroot ask nothing of the kernel; storage of our own leaves the machine's alone.
-build() { buildah --root "$out/storage" --runroot "$out/run" --storage-driver vfs "$@"; }
-cleanup() { build rm --all >/dev/null 2>&1 || true; rm -rf "$out/storage" "$out/run"; }
+# Storage of our own leaves the machine's alone. vfs works everywhere but copies whole trees; chroot
+# isolation asks nothing of the kernel.
+driver=vfs
+build() { buildah --root "$out/storage" --runroot "$out/run" --storage-driver "$driver" "$@"; }
+cleanup() {
+  build umount --all >/dev/null 2>&1 || true
+  build rm --all >/dev/null 2>&1 || true
+  rm -rf "$out/storage" "$out/run"
+}
 trap cleanup EXIT
 cleanup
+mkdir -p "$out/overlay/"{lower,upper,work,all}
+if unshare -m mount -t overlay overlay "$out/overlay/all" \
+  -o "lowerdir=$out/overlay/lower,upperdir=$out/overlay/upper,workdir=$out/overlay/work" 2>/dev/null
+then driver=overlay; fi
+rm -rf "$out/overlay"
+echo "image: storage driver $driver"
 
 if ! [ -s "$out/rootfs.tar" ]; then
   echo 'image: base of Debian bookworm (2 minutes)'
@@ -38,7 +50,6 @@ echo 'image: wheels'
 mkdir -p "$out/context"
 "$here/wheelhouse.sh" "$python" cpu "$out/context/wheels"
 echo 'image: build'
-# One layer: without that, vfs keeps a whole copy of the root a step.
 build bud --quiet --isolation chroot --network host --layers=false \
   --build-arg BASE=localhost/minedraft-base --build-arg EXTRAS=worker \
   --file "$here/Containerfile" --tag localhost/minedraft:cpu "$out/context" >/dev/null

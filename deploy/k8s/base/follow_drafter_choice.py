@@ -68,15 +68,22 @@ def follow(client: SyncClient, file: Path, refused_until: dict[tuple[str, str], 
             log.warning("choice.refused", address=address, model=wanted, why=str(err))
 
 
+def security_in(directory: Path) -> SecurityConfig:
+    """Build the security of a secret's directory; plaintext if the secret is not there."""
+    if not (directory / "tls.crt").exists():
+        return SecurityConfig()
+    return SecurityConfig(
+        tls_cert=str(directory / "tls.crt"),
+        tls_key=str(directory / "tls.key"),
+        tls_ca=str(directory / "ca.crt"),
+    )
+
+
 def main() -> None:
     """Follow until killed."""
     logging.configure("follow_drafter_choice", json=True)
     environ = os.environ
-    security = SecurityConfig(
-        tls_cert=environ.get("MINEDRAFT_TLS_CERT", ""),
-        tls_key=environ.get("MINEDRAFT_TLS_KEY", ""),
-        tls_ca=environ.get("MINEDRAFT_TLS_CA", ""),
-    )
+    security = security_in(Path(environ.get("TLS_DIRECTORY", "")))
     file = Path(environ["CHOICE_FILE"])
     refused_until: dict[tuple[str, str], float] = {}
     while True:
