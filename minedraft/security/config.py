@@ -100,8 +100,8 @@ def is_loopback(address: str) -> bool:
 
     Names other than `localhost` count as beyond: what they mean is not in our hands.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or host.count(":") > 1 > host.count("["):
+    host, colon, _port = address.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
         host = address  # a host alone, perhaps an IPv6 one
     host = host.strip("[]")
     if host == "localhost":
