@@ -6,14 +6,20 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from minedraft.client.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, RETRY, Client
+from minedraft.client.client import (
+    CONNECT_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    RETRY,
+    SWAP_TIMEOUT_S,
+    Client,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self, Unpack
 
-    from minedraft.admin import ServerInfo, Span, Status, TargetInfo
+    from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
     from minedraft.api import Completion, Delta, Message
     from minedraft.client.options import GenerateOptions, Prompt
     from minedraft.client.resume import RetryPolicy
@@ -168,6 +174,21 @@ class SyncClient:
                 num_batches=num_batches,
                 max_batch_size=max_batch_size,
                 num_draft_tokens=num_draft_tokens,
+            )
+        )
+
+    def swap_drafter(
+        self,
+        *,
+        model: str = "",
+        address: str = "",
+        replace: str = "",
+        timeout_s: float = SWAP_TIMEOUT_S,
+    ) -> SwapResult:
+        """Change the drafter while requests run; see `Client.swap_drafter`."""
+        return self._run(
+            self._client.swap_drafter(
+                model=model, address=address, replace=replace, timeout_s=timeout_s
             )
         )
 

@@ -91,13 +91,8 @@ class Core:
         if request.request_id in self._home.live:
             raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
         self.check_capacity()
-        need = self.blocks.blocks_for(request.max_len)
-        if self._verifier is not None and need > self.blocks.num_blocks:
-            raise InvalidRequestError(
-                f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
-                f"need {need} KV blocks, the pool has {self.blocks.num_blocks}",
-                field="sampling.max_tokens",
-            )
+        if self._verifier is not None and not self._fits(request):
+            raise self.too_large(request)
         request.arrival = self._next_arrival
         self._next_arrival += 1
         self._home.enqueue(request)
@@ -118,10 +113,15 @@ class Core:
 
     # -- workers ----------------------------------------------------------------------------
 
-    def verifier_up(self, info: ModelInfo) -> None:
-        """A verifier session began; it knows no rows."""
+    def verifier_up(self, info: ModelInfo) -> list[Request]:
+        """A verifier session began; it knows no rows.
+
+        Returns:
+            Live requests that its KV pool can never hold; the caller ends them.
+        """
         self._verifier = info
         self._home.blocks = BlockAllocator(info.num_blocks, info.block_size)
+        return [r for r in self._home.live.values() if not self._fits(r)]
 
     def verifier_lost(self) -> None:
         """The verifier session ended: every live request starts over from its committed tokens."""
@@ -326,7 +326,19 @@ class Core:
         """Raise if an invariant is broken; cheap enough for tests and idle moments."""
         self._home.check()
 
+    def too_large(self, request: Request) -> InvalidRequestError:
+        """The error of a request that the KV pool can never hold."""
+        return InvalidRequestError(
+            f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
+            f"need {self.blocks.blocks_for(request.max_len)} KV blocks, "
+            f"the pool has {self.blocks.num_blocks}",
+            field="sampling.max_tokens",
+        )
+
     # -- inside -----------------------------------------------------------------------------
+
+    def _fits(self, request: Request) -> bool:
+        return self.blocks.blocks_for(request.max_len) <= self.blocks.num_blocks
 
     def _plan_batch(self, batch: int) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
         home = self._home

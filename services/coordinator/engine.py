@@ -128,7 +128,8 @@ class Engine:
     def verifier_up(self, info: ModelInfo, send: Callable[[VerifyPlan], None]) -> None:
         """A verifier session began."""
         self._send_verify = send
-        self.core.verifier_up(info)
+        for request in self.core.verifier_up(info):
+            self._fail(self._samples[request.request_id], self.core.too_large(request))
         self._pump()
 
     def verifier_lost(self) -> None:
@@ -189,12 +190,10 @@ class Engine:
             ProtocolError: the answer makes no sense; the session must end.
         """
         self.timeline.verified(result)
-        try:
-            for request, row in self.core.on_verify_result(result):
-                self._commit(self._samples[request.request_id], row)
-        finally:
-            self._pump()
-            self._wake()
+        for request, row in self.core.on_verify_result(result):
+            self._commit(self._samples[request.request_id], row)
+        self._pump()
+        self._wake()
 
     # -- steering ---------------------------------------------------------------------------
 
@@ -205,9 +204,7 @@ class Engine:
     def fail_all(self, err: MineDraftError) -> None:
         """End every stream with an error."""
         for sample in list(self._samples.values()):
-            self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
-            sample.stream.fail(err)
-        self._samples.clear()
+            self._fail(sample, err)
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -231,6 +228,11 @@ class Engine:
             self.fail_all(err)
             if not self.failure.done():
                 self.failure.set_exception(err)
+
+    def _fail(self, sample: Sample, err: MineDraftError) -> None:
+        del self._samples[sample.request.request_id]
+        self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
+        sample.stream.fail(err)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -56,10 +56,7 @@ def num_draft_tokens(request: Request, limits: Limits) -> int:
     wanted = request.speculation.num_draft_tokens
     k = limits.num_draft_tokens if wanted is None else min(wanted, limits.num_draft_tokens)
     end = min(request.max_len, limits.max_model_len)
-    k = min(k, end - request.num_tokens - 1)
-    if request.num_tokens + k > limits.drafter_max_len:
-        return 0
-    return max(k, 0)
+    return max(min(k, end - request.num_tokens - 1, limits.drafter_max_len - request.num_tokens), 0)
 
 
 def schedule(

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from minedraft.client import Client
+from minedraft.client import NO_RETRIES, Client
 from minedraft.services.coordinator.app import run as run_coordinator
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.drafter.app import run as run_drafter
@@ -146,7 +146,7 @@ async def cluster(
     )
     service = Service(run_coordinator, coordinator(replace(config)))
     address = await service.start()
-    client = await Client.connect(address)
+    client = await Client.connect(address, retry=NO_RETRIES)
     extras = AsyncExitStack()
     try:
         await until_up(client, with_drafter=draft is not None)
