@@ -12,8 +12,8 @@ case $stack in
 esac
 mkdir -p "$directory"
 rm -f "$directory"/minedraft-*.whl
-"$python" -m pip wheel --quiet --no-deps --wheel-dir "$directory" .
+"$python" -m pip wheel -qq --no-deps --wheel-dir "$directory" .
 wheel=$(echo "$directory"/minedraft-*.whl)
-"$python" -m pip download --quiet --only-binary :all: --find-links "$directory" \
+"$python" -m pip download -qq --only-binary :all: --find-links "$directory" \
   --dest "$directory" --constraint "constraints/$constraints.txt" "$wheel${extras:+[$extras]}"
 echo "wheelhouse: $(find "$directory" -name '*.whl' | wc -l) wheels in $directory"

@@ -1,10 +1,10 @@
-"""Makes the drafters use the model that a file names, while everything runs. Never restarts anything.
+"""Makes drafters use the model that a file names, while everything runs. Never restarts anything.
 
 The file is desired state: it is compared with what the drafters say they have, again and again, so
 that an edit, a drafter that came back and a swap that failed are all the same case. It runs beside
 the coordinator as an operator; the drafters decide which directories may be named.
 """
-# ruff: noqa: INP001 a script, not a package
+# ruff: noqa: INP001
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETRY_S = 60.0
 
 
 def wanted_model(file: Path) -> str:
-    """Read the choice. The kubelet replaces the directory's link: the path is opened anew each time.
+    """Read the choice. The kubelet swaps a link above the file: the path is opened anew each time.
 
     Returns:
         A directory; "" if nothing is chosen.

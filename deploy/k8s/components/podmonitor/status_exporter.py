@@ -2,7 +2,7 @@
 
 It runs beside the coordinator as an operator. Prompts, outputs and request ids never pass here.
 """
-# ruff: noqa: INP001 a script, not a package
+# ruff: noqa: INP001
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def handler(address: str, security: SecurityConfig) -> type[BaseHTTPRequestHandl
 
         timeout = 10.0  # of a peer that says nothing
 
-        def do_GET(self) -> None:  # noqa: N802 http.server's name
+        def do_GET(self) -> None:
             """Answer."""
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404)
