@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
+from minedraft.link.spec import Transport
 from minedraft.security.config import SecurityConfig
+from minedraft.services.coordinator.transport_choice import AUTO
 
 MAX_BATCHES = 8
 MAX_ROWS = 1024
@@ -37,8 +39,9 @@ class CoordinatorConfig:
     """Most prompt tokens in one verify step."""
     max_waiting_requests: int = 1024
     """Longest waiting queue."""
-    link: str = "gloo"
-    """Transport of the token link: `gloo` or `grpc` (`local` in tests)."""
+    link: str = AUTO
+    """Transport of the token link: `nccl`, `gloo`, `grpc` (`local` in tests), or `auto`: the first
+    of these that both ends have."""
     q_width: int = 32
     """Under acceptance by rejection: tokens of the draft distribution that travel; 1..64."""
     link_timeout_s: float = 30.0
@@ -59,6 +62,9 @@ class CoordinatorConfig:
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
         _range("max_waiting_requests", self.max_waiting_requests, 0, 2**20)
         _range("q_width", self.q_width, 1, 64)
+        links = (AUTO, *(transport.value for transport in Transport))
+        if self.link not in links:
+            raise ConfigError(f"link={self.link!r}, want one of {', '.join(links)}")
         if not self.verifier:
             raise ConfigError("verifier='': want host:port")
 

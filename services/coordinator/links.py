@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.errors import MineDraftError, WorkerUnavailableError
-from minedraft.link.spec import LinkSpec, Transport
+from minedraft.link.spec import LinkSpec
+from minedraft.services.coordinator.transport_choice import TransportChoice
 from minedraft.types import Acceptance
 
 if TYPE_CHECKING:
+    from minedraft.link.spec import Transport
+    from minedraft.plans import WorkerInfo
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.members import Member
     from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
@@ -41,37 +44,44 @@ class Linker:
     config: CoordinatorConfig
     verifier: Member[VerifierConnection]
     _epoch: int = 0
+    _choice: TransportChoice = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._choice = TransportChoice(self.config.link)
 
     async def form(self, drafter: Member[DrafterConnection]) -> Formed:
         """Form a link to a drafter.
 
         Raises:
+            IncompatibleWorkerError: they share no transport, or not the one configured.
             MineDraftError: it did not form, or an end left meanwhile.
         """
         sender, receiver = drafter.connection, self.verifier.connection
-        if sender is None or receiver is None or self.verifier.info is None:
+        near, far = self.verifier.info, drafter.info
+        if sender is None or receiver is None or near is None or far is None:
             raise WorkerUnavailableError("link: one of its ends is not there")
-        spec = self._spec(self.verifier.info.acceptance, self.verifier.info.link_address)
+        spec = self._spec(near, self._choice.choose(near, far))
         try:
             async with asyncio.TaskGroup() as group:
                 forming = group.create_task(receiver.form_link(spec), name="link verifier")
                 group.create_task(sender.form_link(spec), name="link drafter")
         except* MineDraftError as failed:
+            self._choice.note_failure(spec.transport, near, far)
             raise failed.exceptions[0] from None
         if drafter.connection is not sender or self.verifier.connection is not receiver:
             raise WorkerUnavailableError("link: one of its ends left while it was formed")
         return Formed(spec.epoch, forming.result())
 
-    def _spec(self, acceptance: str, link_address: str) -> LinkSpec:
+    def _spec(self, verifier: WorkerInfo, transport: Transport) -> LinkSpec:
         self._epoch += 1
-        is_rejection = acceptance == Acceptance.REJECTION.value
+        is_rejection = verifier.acceptance == Acceptance.REJECTION.value
         return LinkSpec(
             epoch=self._epoch,
             name=f"{secrets.token_hex(4)}.{self._epoch}",
-            transport=Transport(self.config.link),
+            transport=transport,
             max_rows=self.config.max_rows,
             max_draft_tokens=self.config.max_draft_tokens,
             q_width=self.config.q_width if is_rejection else 0,
-            verifier_address=link_address or self.verifier.address,
+            verifier_address=verifier.link_address or self.verifier.address,
             timeout_s=self.config.link_timeout_s,
         )

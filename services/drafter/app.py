@@ -64,7 +64,9 @@ async def run(
             loader=source,
             executor=executor,
             identity=draw_identity(),
-            link_options=LinkOptions(bind_host=config.link_bind_host, credentials=credentials),
+            link_options=LinkOptions(
+                bind_host=config.link_bind_host, device=config.device, credentials=credentials
+            ),
         )
         servicer = DrafterServicer(handler)
         handler.push = servicer.sessions.push

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.errors import IncompatibleWorkerError
-from minedraft.link.form import form_sender
+from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo
 from minedraft.services.drafter.draft_engine import DraftEngine
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 
 log = structlog.get_logger(__name__)
-
-TRANSPORTS = ("local", "gloo", "grpc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,7 @@ class Handler:
         self._executor = executor
         self._identity = identity
         self._link_options = link_options
+        self._transports = available_transports(link_options.device)
         self._links: dict[int, _Link] = {}
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
@@ -83,7 +82,9 @@ class Handler:
     def info(self) -> WorkerInfo:
         """Who and what this is."""
         return WorkerInfo(
-            identity=self._identity, model=self._model_info(self._runner), transports=TRANSPORTS
+            identity=self._identity,
+            model=self._model_info(self._runner),
+            transports=self._transports,
         )
 
     async def begin_session(self) -> None:

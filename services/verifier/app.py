@@ -70,7 +70,7 @@ async def run(
             model=runner.info,
             acceptance=config.acceptance,
             rendezvous=rendezvous,
-            link_options=LinkOptions(bind_host=config.link_bind_host),
+            link_options=LinkOptions(bind_host=config.link_bind_host, device=config.device),
             link_address=config.link_address,
         )
         servicer = VerifierServicer(handler)

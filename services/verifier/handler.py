@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.link.form import form_receiver
+from minedraft.link.form import available_transports, form_receiver
 from minedraft.plans import LinkLost, WorkerInfo
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-TRANSPORTS = ("local", "gloo", "grpc")
 _AT_ONCE_NS = 200_000
 """A wait for drafts shorter than this found them there already."""
 
@@ -52,7 +51,7 @@ class Handler:
         self._info = WorkerInfo(
             identity=identity,
             model=model,
-            transports=TRANSPORTS,
+            transports=available_transports(link_options.device),
             acceptance=acceptance,
             link_address=link_address,
         )

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from minedraft.errors import IncompatibleWorkerError
+from minedraft.link.spec import Transport
+from minedraft.plans import WorkerIdentity, WorkerInfo
+from minedraft.services.coordinator.transport_choice import TransportChoice
+from minedraft.types import ModelInfo
+
+CPU = ("local", "gloo", "grpc")
+CUDA = (*CPU, "nccl")
+
+
+def worker(instance_id, transports):
+    model = ModelInfo("m", 10, 10, "", "float32")
+    return WorkerInfo(WorkerIdentity(instance_id, 1, 0, 0, ""), model, transports)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "drafter", "chosen"),
+    [
+        (CUDA, CUDA, Transport.NCCL),
+        (CUDA, CPU, Transport.GLOO),
+        (CPU, CUDA, Transport.GLOO),
+        (CPU, CPU, Transport.GLOO),
+        (CPU, ("grpc",), Transport.GRPC),
+    ],
+)
+def test_auto_takes_the_best_that_both_have(verifier, drafter, chosen):
+    choice = TransportChoice("auto")
+    assert choice.choose(worker("v", verifier), worker("d", drafter)) is chosen
+
+
+@pytest.mark.parametrize("name", ["local", "gloo", "grpc", "nccl"])
+def test_what_is_configured_is_taken(name):
+    choice = TransportChoice(name)
+    assert choice.choose(worker("v", CUDA), worker("d", CUDA)) is Transport(name)
+
+
+@pytest.mark.parametrize(("verifier", "drafter"), [(CUDA, CPU), (CPU, CUDA), (CPU, CPU)])
+def test_nccl_that_one_end_lacks_is_refused_naming_what_both_have(verifier, drafter):
+    with pytest.raises(IncompatibleWorkerError) as refused:
+        TransportChoice("nccl").choose(worker("v", verifier), worker("d", drafter))
+    assert str(refused.value) == (
+        f"link=nccl: the verifier has {', '.join(verifier)}; the drafter has {', '.join(drafter)}"
+    )
+
+
+def test_workers_that_share_nothing_are_refused():
+    with pytest.raises(IncompatibleWorkerError, match="the drafter has none"):
+        TransportChoice("auto").choose(worker("v", CPU), worker("d", ()))
+
+
+def test_auto_leaves_nccl_where_it_failed_and_only_there():
+    choice = TransportChoice("auto")
+    verifier, drafter, other = worker("v", CUDA), worker("d", CUDA), worker("d2", CUDA)
+    choice.note_failure(Transport.NCCL, verifier, drafter)
+    assert choice.choose(verifier, drafter) is Transport.GLOO
+    assert choice.choose(verifier, other) is Transport.NCCL
+
+
+def test_a_failure_of_another_transport_changes_nothing():
+    choice = TransportChoice("auto")
+    verifier, drafter = worker("v", CPU), worker("d", CPU)
+    choice.note_failure(Transport.GLOO, verifier, drafter)
+    assert choice.choose(verifier, drafter) is Transport.GLOO
+
+
+def test_nccl_that_was_asked_for_is_tried_again():
+    choice = TransportChoice("nccl")
+    verifier, drafter = worker("v", CUDA), worker("d", CUDA)
+    choice.note_failure(Transport.NCCL, verifier, drafter)
+    assert choice.choose(verifier, drafter) is Transport.NCCL
