@@ -60,7 +60,7 @@ class PlanSessions(Generic[Plan, Answer]):
 
     async def drain(self) -> None:
         """End the session: the coordinator goes on without this worker."""
-        if self._leaving is not None:
+        if self._leaving is not None and not self._leaving.done():
             self._leaving.set_exception(DrainingError("this worker is shutting down"))
 
     def push(self, answer: Answer) -> None:

@@ -28,24 +28,36 @@ class Service:
     """One service as a task that can be stopped and whose address is known."""
 
     def __init__(self, run, config) -> None:
-        self._run, self._config = run, config
+        self._run, self.config = run, config
+        self.address = ""
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
         self._task = asyncio.create_task(
-            self._run(self._config, ready=self._on_ready, stop=self._stop)
+            self._run(self.config, ready=self._on_ready, stop=self._stop)
         )
         await asyncio.wait((self._task, self._ready), return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             await self._task
-        return self._ready.result()
+        self.address = self._ready.result()
+        return self.address
+
+    def again(self) -> Service:
+        """A new process, so to say, at the same address; start it."""
+        return Service(self._run, replace(self.config, listen=self.address))
 
     async def stop(self) -> None:
         self._stop.set()
-        if self._task is not None:
+        if self._task is not None and not self._task.cancelled():
             await self._task
+
+    async def kill(self) -> None:
+        """End it without a drain: connections break, nobody is told."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
 
     def _on_ready(self, address: str) -> None:
         self._ready.set_result(address)
@@ -101,6 +113,7 @@ async def cluster(
     acceptance: str = "coupled",
     num_blocks: int = 256,
     num_drafters: int = 1,
+    grace_s: float = 0.1,
     coordinator: Callable[[CoordinatorConfig], CoordinatorConfig] = lambda config: config,
 ) -> AsyncIterator[Cluster]:
     """Run all three; ready when the link is up (or without a drafter when the verifier is)."""
@@ -142,22 +155,23 @@ async def cluster(
         num_draft_tokens=mode[2],
         link=link,
         reconnect_s=0.02,
-        grace_s=0.1,
+        grace_s=grace_s,
     )
-    service = Service(run_coordinator, coordinator(replace(config)))
+    service = Service(run_coordinator, coordinator(config))
     address = await service.start()
     client = await Client.connect(address, retry=NO_RETRIES)
     extras = AsyncExitStack()
+    running = Cluster(client, service, verifier, drafter_services, verifier_address, extras)
     try:
         await until_up(client, with_drafter=draft is not None)
-        yield Cluster(client, service, verifier, drafter_services, verifier_address, extras)
+        yield running
     finally:
         await client.close()
-        await service.stop()
+        await running.coordinator.stop()
         await extras.aclose()
-        for drafter in drafter_services:
+        for drafter in running.drafters:
             await drafter.stop()
-        await verifier.stop()
+        await running.verifier.stop()
 
 
 async def until_status(client: Client, holds: Callable[[Status], bool]) -> Status:
