@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ def listening_addresses():
     ours = set()
     for fd in Path("/proc/self/fd").iterdir():
         try:
-            ours.add(os.readlink(fd))
+            ours.add(str(fd.readlink()))
         except FileNotFoundError:
             continue  # the directory's own
     found = []
@@ -129,9 +128,13 @@ def test_only_loopback_listens(ranks):
 
 def test_what_fails_on_one_rank_fails_on_all(ranks):
     def work(group):
-        with pytest.raises(ModelError) as caught, together(group):
-            if group.rank == 1:
-                raise ModelError("of rank 1")
+        def load():
+            with together(group):
+                if group.rank == 1:
+                    raise ModelError("of rank 1")
+
+        with pytest.raises(ModelError) as caught:
+            load()
         return str(caught.value)
 
     assert ranks.run(2, work) == ["another rank refuses the model", "of rank 1"]

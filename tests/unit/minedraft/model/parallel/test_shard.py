@@ -1,0 +1,136 @@
+"""N ranks compute what one does: every family, chunked prefill, verify, rollback; fp32."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from minedraft.errors import ModelError
+from minedraft.model.batch import RowInput
+from minedraft.model.loader import load_runner, refuse_ranks
+from tests.rank_threads import rank_threads as rank_threads  # noqa: PLC0414 a fixture
+from tests.tiny_families import FAMILIES, VOCAB_SIZE, save_family
+from tests.tiny_models import make_tiny_llama
+
+BLOCK = 4
+A, B = list(range(0, 48, 2)), list(range(47, 0, -2))
+
+
+def tokens(seed, count):
+    rng = random.Random(seed)
+    return [rng.randrange(VOCAB_SIZE) for _ in range(count)]
+
+
+def steps():
+    """Chunks, a chunk beside a long prefill, a wrong draft, the rollback over it, no logits."""
+    a, b = tokens(1, 90), tokens(2, 90)
+    return [
+        [RowInput(a[:50], 0, A, 0)],
+        [RowInput(a[50:70], 50, A, 3), RowInput(b[:60], 0, B, 60)],
+        [RowInput([(t + 1) % VOCAB_SIZE for t in a[70:78]], 70, A, 8), RowInput(b[:3], 60, B, 1)],
+        [RowInput(a[70:75], 70, A, 5), RowInput(b[60:62], 60, B, 2)],
+        [RowInput(b[62:82], 62, B, 20), RowInput(a[75:76], 75, A, 1)],
+    ]
+
+
+def run(path, group=None, *, prepack=True):
+    """Logits of every step, and the elements that the runner's weights and cache hold."""
+    runner = load_runner(path, num_blocks=48, block_size=BLOCK, ranks=group, prepack=prepack)
+    logits = [runner.forward(rows) for rows in steps()]
+    weights = {id(p): p.numel() for p in runner._model.parameters()}
+    return logits, sum(weights.values()), runner._pool.num_bytes
+
+
+def check(path, size, rank_threads, *, prepack=True):
+    wanted, *_ = run(path, prepack=prepack)
+    (first, *_), *_ = rank_threads.run(size, lambda group: run(path, group, prepack=prepack))
+    for got, want in zip(first, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+        assert torch.equal(got.argmax(-1), want.argmax(-1))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_ranks_compute_what_one_does(name, tmp_path, rank_threads):
+    check(save_family(name, tmp_path / name), 2, rank_threads)
+
+
+def test_dense_layers_are_cut_like_packed_ones(tmp_path, rank_threads):
+    check(save_family("qwen2", tmp_path / "m"), 2, rank_threads, prepack=False)
+
+
+def test_four_ranks_share_two_kv_heads_by_repeating_them(tmp_path, rank_threads):
+    check(save_family("qwen3", tmp_path / "m"), 4, rank_threads)
+
+
+def test_three_ranks_share_nine_heads_over_three(tmp_path, rank_threads):
+    path = make_tiny_llama(
+        tmp_path / "m", vocab_size=VOCAB_SIZE, hidden=144, heads=9, kv_heads=3, layers=2
+    )
+    check(path, 3, rank_threads)
+
+
+def test_a_rank_holds_its_share_only(tmp_path, rank_threads):
+    path = save_family("llama", tmp_path / "m")
+    _, whole, whole_cache = run(path, prepack=False)
+    shares = rank_threads.run(2, lambda group: run(path, group, prepack=False))
+    for _, weights, cache in shares:
+        assert weights < 0.51 * whole
+        assert cache == whole_cache / 2
+    assert sum(weights for _, weights, _ in shares) >= whole  # norms are on both
+
+
+def test_a_tied_head_stays_tied_where_the_vocabulary_divides(tmp_path, rank_threads):
+    config = FAMILIES["gemma2_softcap"]()
+    config.vocab_size = 132
+    from transformers import AutoModelForCausalLM
+
+    path = tmp_path / "m"
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
+
+    def work(group):
+        model = load_runner(path, num_blocks=8, ranks=group, prepack=False)._model
+        return model.lm_head.linear.weight is model.model.embed_tokens.embedding.weight
+
+    assert rank_threads.run(2, work) == [True, True]
+
+
+def test_only_rank_0_gets_logits(tmp_path, rank_threads):
+    path = save_family("llama", tmp_path / "m")
+    (first, *_), (second, *_) = rank_threads.run(2, lambda group: run(path, group))
+    assert first[1].shape == (63, VOCAB_SIZE)
+    assert second[1].shape == (63, (VOCAB_SIZE + 1) // 2)  # its slice, which nobody reads
+
+
+def test_what_ranks_cannot_share_is_refused_before_any_weight_is_read(tmp_path):
+    path = make_tiny_llama(tmp_path / "m", hidden=144, heads=9, kv_heads=3)
+    (path / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ModelError, match=r"tp_size=2 .*Hq=9, Hkv=3"):
+        refuse_ranks(path, 2)
+    refuse_ranks(path, 3)
+
+
+@pytest.mark.parametrize("style", ["mla_kv_a_proj", "embedding_colwise"])
+def test_a_plan_that_cannot_be_carried_out_names_the_style(
+    style, tmp_path, rank_threads, monkeypatch
+):
+    from transformers import LlamaConfig
+
+    plan = {**LlamaConfig.base_model_tp_plan, "layers.*.mlp.up_proj": style}
+    monkeypatch.setattr(LlamaConfig, "base_model_tp_plan", plan)
+    path = save_family("llama", tmp_path / "m")
+    with pytest.raises(ModelError, match=style):
+        rank_threads.run(2, lambda group: run(path, group))
+
+
+def test_a_plan_that_computes_something_else_is_seen_by_the_self_test(
+    tmp_path, rank_threads, monkeypatch
+):
+    from transformers import LlamaConfig
+
+    plan = {**LlamaConfig.base_model_tp_plan, "layers.*.mlp": "moe_tp_experts"}
+    monkeypatch.setattr(LlamaConfig, "base_model_tp_plan", plan)
+    path = save_family("llama", tmp_path / "m")
+    with pytest.raises(ModelError, match="differs from the model's own"):
+        rank_threads.run(2, lambda group: run(path, group))
