@@ -20,10 +20,11 @@ class SecurityConfig:
     tls_key: str = field(default="", metadata={"env": "MINEDRAFT_TLS_KEY"})
     """PEM file with the private key of tls_cert."""
     tls_ca: str = field(default="", metadata={"env": "MINEDRAFT_TLS_CA"})
-    """PEM file with the authorities whose peers are believed; on a server it demands that callers
-    have a certificate (mTLS)."""
+    """PEM file with the authorities whose peers are believed; without a token_file, callers of a
+    server must have a certificate of theirs (mTLS)."""
     token_file: str = field(default="", metadata={"env": "MINEDRAFT_TOKEN_FILE"})
-    """File with bearer tokens, `role token` a line: those a server accepts, and this side's own."""
+    """File with bearer tokens, `role token` a line: those a server accepts instead of certificates,
+    and this side's own."""
     insecure: bool = field(default=False, metadata={"env": "MINEDRAFT_INSECURE"})
     """Listen beyond loopback although callers prove nothing; for closed test networks."""
 
@@ -40,8 +41,12 @@ class SecurityConfig:
 
     @property
     def is_mtls(self) -> bool:
-        """Whether a server with these settings demands certificates of its callers."""
-        return bool(self.tls_cert and self.tls_ca)
+        """Whether a server with these settings demands certificates of its callers.
+
+        One or the other: with tokens it asks for tokens, and its certificate is still what this
+        side shows to others.
+        """
+        return bool(self.tls_cert and self.tls_ca and not self.token_file)
 
     @property
     def authenticates(self) -> bool:

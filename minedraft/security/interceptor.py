@@ -1,7 +1,6 @@
 """Asks every caller who it is, before any handler runs, and refuses what its role may not do.
 
-A caller is what its certificate says and what its token says. An unknown token is refused even
-beside a good certificate: somebody is guessing.
+A caller is what its token says where tokens are asked for, else what its certificate says.
 """
 
 from __future__ import annotations
@@ -73,20 +72,15 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             log.info("auth.admin", method=method, peer=context.peer(), caller=_identity(context))
 
     def _roles(self, context: grpc.aio.ServicerContext[Any, Any]) -> frozenset[Role]:
-        roles: frozenset[Role] = frozenset()
         if self._credentials.config.is_mtls:
-            roles = roles_of_certificate(context.auth_context())
-        if not self._credentials.config.token_file:
-            return roles
-        sent = [str(value) for key, value in context.invocation_metadata() or ()
-                if key == "authorization"]  # fmt: skip
-        for authorization in sent[:1]:
-            found = self._credentials.tokens.roles_of(authorization)
-            if not found:
-                raise AuthenticationError("the token is unknown here")
-            roles |= found
-        if not sent and not self._credentials.config.is_mtls:
-            raise AuthenticationError("a token is needed, as `authorization: Bearer <token>`")
+            return roles_of_certificate(context.auth_context())
+        metadata = context.invocation_metadata() or ()
+        sent = [str(value) for key, value in metadata if key == "authorization"]
+        if len(sent) != 1:
+            raise AuthenticationError("want one token, as `authorization: Bearer <token>`")
+        roles = self._credentials.tokens.roles_of(sent[0])
+        if not roles:
+            raise AuthenticationError("the token is unknown here")
         return roles
 
 

@@ -70,7 +70,7 @@ async def test_a_token_opens_what_its_role_may_call_and_nothing_else(
     server, caller = SecurityConfig(token_file=str(tokens)), SecurityConfig(token_file=str(mine))
     if tls:
         written = authority.write(tmp_path)
-        server = dataclasses.replace(written, tls_ca="", token_file=str(tokens))
+        server = dataclasses.replace(written, token_file=str(tokens))
         caller = dataclasses.replace(caller, tls_ca=written.tls_ca)
     async with echo_server(server) as (address, _):
         await check_all(address, await load(caller, Role(role)), role)
@@ -112,19 +112,30 @@ async def test_a_client_does_not_talk_to_a_server_of_another_authority(authority
             await call(address, METHODS["status"], caller)
 
 
-async def test_a_token_adds_to_a_certificate_and_a_wrong_one_spoils_it(authority, tmp_path):
+async def test_where_tokens_are_asked_for_a_certificate_opens_nothing(authority, tmp_path):
     tokens = tmp_path / "tokens"
-    tokens.write_text(f"admin {SECRET.format('admin')}\n")
-    server = dataclasses.replace(authority.write(tmp_path, "verifier"), token_file=str(tokens))
-    caller = authority.write(tmp_path / "caller", "client")
-    both = dataclasses.replace(caller, token_file=str(tokens))
+    tokens.write_text(f"client {SECRET.format('client')}\n")
+    server = dataclasses.replace(authority.write(tmp_path, "coordinator"), token_file=str(tokens))
+    admin = authority.write(tmp_path / "admin", "admin")
+    with_token = dataclasses.replace(admin, token_file=str(tokens))
     async with echo_server(server) as (address, _):
-        assert await call(address, METHODS["status"], await load(both, Role.ADMIN))
+        caller = await load(with_token, Role.CLIENT)
+        assert await call(address, METHODS["generate"], caller)
         with pytest.raises(PermissionDeniedError):
-            await call(address, METHODS["status"], await load(caller))
-        wrong = [("authorization", "Bearer not-a-known-token-01234")]
+            await call(address, METHODS["status"], caller)
         with pytest.raises(AuthenticationError):
-            await call(address, METHODS["generate"], await load(caller), metadata=wrong)
+            await call(address, METHODS["generate"], await load(admin))
+
+
+async def test_two_tokens_are_no_token(tmp_path):
+    (tmp_path / "tokens").write_text(f"admin {SECRET.format('admin')}\n")
+    config = SecurityConfig(token_file=str(tmp_path / "tokens"))
+    guess = [("authorization", "Bearer not-a-known-token-01234")]
+    async with echo_server(config) as (address, _):
+        caller = await load(config, Role.ADMIN)
+        assert await call(address, METHODS["status"], caller)
+        with pytest.raises(AuthenticationError):
+            await call(address, METHODS["status"], caller, metadata=guess)
 
 
 async def test_what_an_admin_changes_is_written_down_with_who_did_it(authority, tmp_path):
