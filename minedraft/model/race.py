@@ -27,19 +27,27 @@ def argmax(values: Tensor) -> Tensor:
     return _argmax_in(values, values.view(values.shape[0], -1, CHUNK).amax(-1))
 
 
-def race(weights: Tensor, token_ids: Tensor, key: int) -> int:
-    """Draw a token with probability in proportion to its weight.
+def race(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
+    """Draw a token for each row, in proportion to weights.
 
     Args:
-        weights: [n] float32 or float64, >= 0, at least one positive.
-        token_ids: [n] int64.
-        key: Of `noise.row_key`.
+        rows: [N] int64, ascending; every row 0..R-1 occurs.
+        token_ids: [N] int64.
+        weights: [N] float64, >= 0; at least one of each row is positive.
+        keys: [R] int64, of `noise.row_key`.
 
     Returns:
-        One of token_ids.
+        [R] int64.
     """
-    gumbel = noise.gumbel(noise.row_keys([key], weights.device), token_ids)
-    return int(token_ids[(weights.double().log() + gumbel).argmax()])
+    uniform = noise.uniform(keys[rows], token_ids)
+    promise = weights / uniform  # bounds exp(perturbed score), see `front_runners`
+    best = _largest(rows, promise, len(keys))
+    seen = torch.where(promise == best[rows], weights / -torch.log1p(-uniform), 0.0)
+    bound = _largest(rows, seen, len(keys)) * (1.0 - _SLACK)
+    ahead = promise >= bound[rows]
+    scores = weights[ahead].log()
+    entries = Entries(rows[ahead], token_ids[ahead], scores, torch.zeros_like(rows[ahead]))
+    return pick(entries, keys)
 
 
 def front_runners(scores: Tensor, keys: Tensor) -> Entries:
@@ -68,11 +76,16 @@ def front_runners(scores: Tensor, keys: Tensor) -> Entries:
 def pick(entries: Entries, keys: Tensor) -> Tensor:
     """[R] int64: per row the token of the largest perturbed score, the first of equals."""
     noisy = entries.scores.double() + noise.gumbel(keys[entries.rows], entries.token_ids)
-    best = noisy.new_full((len(keys),), -torch.inf).scatter_reduce_(0, entries.rows, noisy, "amax")
+    best = _largest(entries.rows, noisy, len(keys))
     order = torch.arange(len(noisy), device=noisy.device)
     order = torch.where(noisy == best[entries.rows], order, len(noisy))
     first = torch.full((len(keys),), len(noisy), device=noisy.device)
     return entries.token_ids[first.scatter_reduce_(0, entries.rows, order, "amin")]
+
+
+def _largest(rows: Tensor, values: Tensor, num_rows: int) -> Tensor:
+    """[num_rows]: the largest value of each row."""
+    return values.new_full((num_rows,), -torch.inf).scatter_reduce_(0, rows, values, "amax")
 
 
 def _argmax_in(values: Tensor, maxima: Tensor) -> Tensor:

@@ -11,14 +11,13 @@ a broken model's: NaN counts as -inf and +inf as the largest number, so that a t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from minedraft.errors import StateError
 from minedraft.model import noise, processors, truncation
-from minedraft.model.race import argmax, front_runners, pick
+from minedraft.model.race import argmax, front_runners, pick, race
 from minedraft.model.sampling_row import Position, SamplingRow
 from minedraft.model.scratch import scratch
 from minedraft.model.truncation import CHUNK, Entries, Limits
@@ -97,9 +96,9 @@ def draw_with_q(
     weights = entries.scores.exp()
     sums = torch.stack([row.sum() for row in _split(entries.rows, weights, len(sampled))])
     probabilities = weights / sums[entries.rows]
-    drawn_from = replace(entries, scores=probabilities.double().log())
     keys = _keys([positions[i] for i in sampled], logits.device)
-    _scatter(tokens, sampled, pick(drawn_from, keys))
+    winners = race(entries.rows, entries.token_ids, probabilities.double(), keys)
+    _scatter(tokens, sampled, winners)
     ids = _split(entries.rows, entries.token_ids, len(sampled))
     for i, row, row_ids in zip(
         sampled, _split(entries.rows, probabilities, len(sampled)), ids, strict=True

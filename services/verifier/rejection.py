@@ -16,6 +16,7 @@ drawn and the draft stands iff it equals it, which is exact whatever the draft i
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+_Place = tuple[int, int]
+"""A row of the call, and the number of drafts before the token."""
+
 _SUM_TOLERANCE: Final = 1e-3  # 64 float32 probabilities are off by far less
 
 
@@ -45,68 +49,86 @@ def judge(logits: Tensor, items: Sequence[AcceptItem], firsts: Sequence[int]) ->
     Returns:
         One outcome an item, without logprobs.
     """
-    return _Judge(logits, items, firsts).outcomes()
+    checked = [_checked_q(item, logits.shape[1]) for item in items]
+    with_q: list[_Place] = []
+    without: list[_Place] = []  # and the place after all drafts
+    for n, row_q in enumerate(checked):
+        for i in range(len(row_q) + 1):
+            has_q = i < len(row_q) and row_q[i] is not None
+            (with_q if has_q else without).append((n, i))
 
-
-class _Judge:
-    """One call of `judge`: what is drawn for all rows at once, and the walk along each."""
-
-    def __init__(self, logits: Tensor, items: Sequence[AcceptItem], firsts: Sequence[int]) -> None:
-        self._items = items
-        self._q = [_checked_q(item, logits.shape[1]) for item in items]
-        self._p: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        self._y: dict[tuple[int, int], int] = {}
-        with_q: list[tuple[int, int]] = []
-        without: list[tuple[int, int]] = []  # and the place after all drafts
-        for n, checked in enumerate(self._q):
-            for i in range(len(checked) + 1):
-                has_q = i < len(checked) and checked[i] is not None
-                (with_q if has_q else without).append((n, i))
-        if with_q:
-            p = distributions(*self._at(logits, firsts, with_q))
-            self._p = dict(zip(with_q, p, strict=True))
-        y = draw(*self._at(logits, firsts, without))
-        self._y = dict(zip(without, y, strict=True))
-
-    def _at(
-        self, logits: Tensor, firsts: Sequence[int], places: Sequence[tuple[int, int]]
-    ) -> tuple[Tensor, list[Position]]:
-        rows = [firsts[n] + i for n, i in places]
-        return logits[rows], [
-            Position(self._items[n].row, self._items[n].draft_token_ids[:i]) for n, i in places
+    def at(places: Sequence[_Place]) -> tuple[Tensor, list[Position]]:
+        return logits[[firsts[n] + i for n, i in places]], [
+            Position(items[n].row, items[n].draft_token_ids[:i]) for n, i in places
         ]
 
-    def outcomes(self) -> list[Outcome]:
-        return [self._walk(n, item) for n, item in enumerate(self._items)]
-
-    def _walk(self, n: int, item: AcceptItem) -> Outcome:
-        num_bad = 0
-        for i, q in enumerate(self._q[n]):
-            token = item.draft_token_ids[i]
+    p = dict(zip(with_q, distributions(*at(with_q)), strict=True)) if with_q else {}
+    y = dict(zip(without, draw(*at(without)), strict=True))
+    outcomes: list[Outcome] = []
+    rejected: list[_Rejected] = []
+    for n, (item, row_q) in enumerate(zip(items, checked, strict=True)):
+        outcome = Outcome([], 0)
+        outcomes.append(outcome)
+        for i, token in enumerate(item.draft_token_ids[: len(row_q)]):
+            q = row_q[i]
             if q is None:
-                num_bad += 1
-                emitted = self._y[n, i]
-            else:
-                emitted = self._by_q(n, i, q)
-            if emitted != token:
-                return Outcome([*item.draft_token_ids[:i], emitted], i, num_bad_q=num_bad)
-        num_drafts = len(self._q[n])
-        tokens = [*item.draft_token_ids[:num_drafts], self._y[n, num_drafts]]
-        return Outcome(tokens, num_drafts, num_bad_q=num_bad)
+                outcome.num_bad_q += 1
+                if y[n, i] != token:
+                    outcome.token_ids.append(y[n, i])
+                    break
+            elif not _stands(item, i, q, *p[n, i]):
+                rejected.append(_Rejected(outcome, item, i, *p[n, i], q))
+                break
+            outcome.token_ids.append(token)
+            outcome.num_accepted += 1
+        else:
+            outcome.token_ids.append(y[n, len(row_q)])
+    if rejected:
+        _recover(rejected)
+    return outcomes
 
-    def _by_q(self, n: int, i: int, q: dict[int, float]) -> int:
-        """The draft if it stands, else a token of the remainder, which is never the draft."""
-        item = self._items[n]
-        seed, position = item.row.params.seed, item.row.num_tokens + i
-        token = item.draft_token_ids[i]
-        ids, p = self._p[n, i]
-        p_token = float(p[ids == token].sum())
-        if noise.uniform_at(seed, position, Stream.ACCEPT) * q[token] < p_token:
-            return token
-        rest = (p - _dense(q, ids)).clamp_(min=0.0)
-        if not bool((rest > 0).any()):  # p = q up to rounding
-            rest = p
-        return race(rest, ids, noise.row_key(seed, position, Stream.RESIDUAL))
+
+@dataclass(frozen=True, slots=True)
+class _Rejected:
+    """A row whose i-th draft was rejected by its q: the next token is still to be drawn."""
+
+    outcome: Outcome
+    item: AcceptItem
+    i: int
+    ids: Tensor
+    p: Tensor
+    q: dict[int, float]
+
+    def rest(self) -> Tensor:
+        """[n] float64: what p has above q, not normalised."""
+        rest = (self.p - _dense(self.q, self.ids)).clamp_(min=0.0)
+        return rest if bool((rest > 0).any()) else self.p  # p = q up to rounding
+
+    def key(self) -> int:
+        """Key of the draw."""
+        row = self.item.row
+        return noise.row_key(row.params.seed, row.num_tokens + self.i, Stream.RESIDUAL)
+
+
+def _stands(item: AcceptItem, i: int, q: dict[int, float], ids: Tensor, p: Tensor) -> bool:
+    token = item.draft_token_ids[i]
+    u = noise.uniform_at(item.row.params.seed, item.row.num_tokens + i, Stream.ACCEPT)
+    return u * q[token] < float(p[ids == token].sum())
+
+
+def _recover(rejected: Sequence[_Rejected]) -> None:
+    """Draw the token after each rejection, which is never the draft, and add it to its outcome."""
+    device = rejected[0].p.device
+    lengths = torch.tensor([len(r.ids) for r in rejected], device=device)
+    rows = torch.arange(len(rejected), device=device).repeat_interleave(lengths)
+    drawn = race(
+        rows,
+        torch.cat([r.ids for r in rejected]),
+        torch.cat([r.rest() for r in rejected]),
+        noise.row_keys([r.key() for r in rejected], device),
+    )
+    for one, token in zip(rejected, drawn.tolist(), strict=True):
+        one.outcome.token_ids.append(token)
 
 
 def _dense(q: dict[int, float], ids: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minedraft.errors import StateError
-from minedraft.model import noise, processors, race, sampling
+from minedraft.model import noise, processors, sampling
 from minedraft.model.sampling import Position, SamplingRow, distributions, draw, draw_with_q
 from minedraft.model.sampling_row import Position as SamePosition
 from minedraft.types import RowParams
@@ -274,18 +274,6 @@ def test_drafts_are_drawn_from_q_itself():
     assert len(set(q)) == 1
     expected = torch.zeros(8).index_add_(0, torch.tensor(q[0][0]), torch.tensor(q[0][1]))
     assert_drawn_from(torch.bincount(torch.tensor(tokens), minlength=8).tolist(), expected.tolist())
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), spread=st.sampled_from([0.0, 1.0, 8.0, 60.0]))
-def test_front_runners_hold_the_winner_of_the_whole_race(seed, spread):
-    scores = torch.randn(3, 1024, generator=torch.Generator().manual_seed(seed)) * spread
-    scores -= scores.amax(-1, keepdim=True)
-    keys = noise.row_keys([noise.row_key(seed, p) for p in range(3)], scores.device)
-    whole = (scores.double() + noise.gumbel(keys[:, None], torch.arange(1024))).argmax(-1)
-    entries = race.front_runners(scores, keys)
-    assert torch.equal(race.pick(entries, keys), whole)
-    assert len(entries.rows) < 200
 
 
 def test_shape_that_does_not_fit_is_a_bug_here():
