@@ -1,0 +1,174 @@
+"""The two scripts that run beside the coordinator: the follower of the choice, the exporter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minedraft.admin import Counters, Mode, Span, Status, SwapResult, WorkerStatus
+from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
+from minedraft.plans import StepTiming, WorkerIdentity
+from minedraft.types import ModelInfo
+from tests.deploy.rendered import K8S
+from tests.deploy.test_components import load_script
+
+IDENTITY = WorkerIdentity("id", 1, 1, 1, "0.0")
+follower = load_script(K8S / "base" / "follow_drafter_choice.py")
+exporter = load_script(K8S / "components" / "podmonitor" / "status_exporter.py")
+
+
+def model(name):
+    return ModelInfo(name, 100, 100, "f" * 64, "float32")
+
+
+def worker(role, address, name, *, connected=True):
+    return WorkerStatus(role, address, connected, IDENTITY, model(name))
+
+
+class Client:
+    """Swaps at once, unless told to refuse."""
+
+    def __init__(self, *workers):
+        self.workers = {each.address: each for each in workers}
+        self.swaps = []
+        self.error = None
+
+    def status(self):
+        return Status(IDENTITY, Mode(2, 8, 4), workers=tuple(self.workers.values()))
+
+    def swap_drafter(self, *, model, replace):  # as the SDK calls it
+        self.swaps.append((replace, model))
+        if self.error is not None:
+            raise self.error
+        self.workers[replace] = worker("drafter", replace, Path(model).name)
+        return SwapResult(2, self.workers[replace].model, 1, 1)
+
+
+@pytest.fixture
+def choice(tmp_path):
+    file = tmp_path / "draft_model"
+    file.write_text("/models/b\n")
+    return file
+
+
+def test_drafters_with_another_model_are_swapped_once(choice):
+    client = Client(
+        worker("verifier", "v:1", "target"),
+        worker("drafter", "d:1", "a"),
+        worker("drafter", "d:2", "b"),
+    )
+    for _ in range(3):
+        follower.follow(client, choice, {})
+    assert client.swaps == [("d:1", "/models/b")]
+
+
+def test_a_drafter_that_is_away_is_swapped_when_it_is_back(choice):
+    client = Client(worker("drafter", "d:1", "a", connected=False))
+    follower.follow(client, choice, {})
+    assert client.swaps == []
+    client.workers["d:1"] = worker("drafter", "d:1", "a")
+    follower.follow(client, choice, {})
+    assert client.swaps == [("d:1", "/models/b")]
+
+
+def test_a_refusal_is_not_repeated_at_once_and_another_choice_is_tried(choice, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(follower.time, "monotonic", lambda: now)
+    client, refused = Client(worker("drafter", "d:1", "a")), {}
+    client.error = IncompatibleWorkerError("vocabulary sizes 1 and 2")
+    follower.follow(client, choice, refused)
+    follower.follow(client, choice, refused)
+    assert len(client.swaps) == 1
+    choice.write_text("/models/c")
+    follower.follow(client, choice, refused)
+    assert client.swaps[1:] == [("d:1", "/models/c")]
+    now += follower.RETRY_S
+    follower.follow(client, choice, refused)
+    assert len(client.swaps) == 3
+
+
+def test_the_choice_is_read_through_the_kubelets_links(tmp_path):
+    for version, text in (("1", "/models/a"), ("2", "/models/b")):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "draft_model").write_text(text)
+    data, file = tmp_path / "..data", tmp_path / "draft_model"
+    data.symlink_to("1")
+    file.symlink_to("..data/draft_model")
+    assert follower.wanted_model(file) == "/models/a"
+    fresh = tmp_path / "..fresh"
+    fresh.symlink_to("2")
+    fresh.rename(data)  # as the kubelet does it
+    assert follower.wanted_model(file) == "/models/b"
+
+
+def test_no_choice_changes_nothing(tmp_path):
+    client = Client(worker("drafter", "d:1", "a"))
+    follower.follow(client, tmp_path / "missing", {})
+    (tmp_path / "empty").write_text("\n")
+    follower.follow(client, tmp_path / "empty", {})
+    assert client.swaps == []
+
+
+def samples(text):
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_the_exposition_holds_what_the_status_says():
+    status = Status(
+        IDENTITY,
+        Mode(2, 8, 4),
+        num_waiting=3,
+        num_running=5,
+        num_blocks=100,
+        num_blocks_used=40,
+        workers=(worker("verifier", "v:1", "t"), worker("drafter", "d:1", "a", connected=False)),
+        counters=Counters(
+            num_output_tokens=12_345_678, num_accepted_tokens=7, num_finished={"stop": 2}
+        ),
+    )
+    found = samples(exporter.exposition(status, ()))
+    assert found["minedraft_requests_waiting"] == 3
+    assert found["minedraft_requests_running"] == 5
+    assert found["minedraft_kv_blocks_used"] == 40
+    assert found["minedraft_output_tokens_total"] == 12_345_678
+    assert found['minedraft_workers_connected{role="verifier"}'] == 1
+    assert found['minedraft_workers_connected{role="drafter"}'] == 0
+    assert found['minedraft_requests_finished_total{reason="stop"}'] == 2
+    assert found["minedraft_verifier_draft_wait_ratio"] == 0
+
+
+def test_every_sample_has_its_help_and_type_once():
+    lines = exporter.exposition(Status(IDENTITY, Mode(2, 8, 4)), ()).splitlines()
+    helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert helped == typed
+    assert len(helped) == len(set(helped))
+    named = {line.partition("{")[0].partition(" ")[0] for line in lines if line[0] != "#"}
+    assert named <= set(helped)
+
+
+def test_the_share_of_waiting_is_that_of_the_verifier():
+    spans = (
+        Span("verify", 0, 1, StepTiming(total_ns=60, wait_ns=20)),
+        Span("verify", 1, 2, StepTiming(total_ns=15, wait_ns=5)),
+        Span("draft", 1, 2, StepTiming(total_ns=500, wait_ns=500)),
+    )
+    assert exporter.draft_wait_ratio(spans) == pytest.approx(0.25)
+
+
+def test_a_coordinator_that_is_away_is_a_metric(monkeypatch):
+    def refuse(*_args, **_options):
+        raise WorkerUnavailableError("nobody")
+
+    monkeypatch.setattr(exporter, "SyncClient", refuse)
+    assert samples(exporter.scrape("localhost:1", None)) == {"minedraft_up": 0}
+
+
+@pytest.mark.parametrize("script", [follower, exporter], ids=["follower", "exporter"])
+def test_certificates_are_used_where_the_secret_is_mounted(script, tmp_path):
+    assert not script.security_in(tmp_path).has_files
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (tmp_path / name).touch()
+    assert script.security_in(tmp_path).is_mtls
