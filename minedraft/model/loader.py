@@ -124,9 +124,22 @@ def _load(  # noqa: PLR0917 called twice, above
     refuse_config(path, config)
     info = _info(directory, config, dtype, num_blocks, block_size)
     heads = None if ranks is None else share_heads(path, config, ranks.size)
-    model = _read_model(directory, DTYPES[dtype]).to(device)
-    found = probe(path, model, config)
-    windows = [o.sliding_window for o in found.options.values() if o.sliding_window is not None]
+    wanted = None
+    with together(ranks):
+        model = _read_model(directory, DTYPES[dtype]).to(device)
+        found = probe(path, model, config)
+        if self_test:
+            asked = (layer.sliding_window for layer in found.options.values())
+            window = min((w for w in asked if w is not None), default=None)
+            wanted = reference(model, window=window, longest=info.max_model_len)
+    head = None
+    if ranks is not None and heads is not None:
+        head = shard_model(path, model, heads, ranks)
+        found = probe(path, model, config)  # this rank's share of each layer's heads
+    layers = [found.layers[i] for i in sorted(found.layers)]
+    if pack:
+        with together(ranks):
+            pack_linears(model)
 
     def runner(blocks: int) -> ModelRunner:
         pool = KVPool(
@@ -134,17 +147,6 @@ def _load(  # noqa: PLR0917 called twice, above
         )
         return ModelRunner(model, pool, info=info, device=device)
 
-    wanted = None
-    if self_test:
-        window = min(windows, default=None)
-        wanted = reference(model, window=window, longest=info.max_model_len)
-    head = None
-    if ranks is not None and heads is not None:
-        head = shard_model(path, model, heads, ranks)
-        found = probe(path, model, config)  # this rank's share of each layer's heads
-    layers = [found.layers[i] for i in sorted(found.layers)]
-    if pack:
-        pack_linears(model)
     if wanted is not None:
         try:
             with together(ranks):

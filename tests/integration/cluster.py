@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from minedraft.client import NO_RETRIES, Client
@@ -16,7 +17,7 @@ from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from minedraft.admin import Status
@@ -115,6 +116,7 @@ async def cluster(
     num_drafters: int = 1,
     grace_s: float = 0.1,
     coordinator: Callable[[CoordinatorConfig], CoordinatorConfig] = lambda config: config,
+    verifier_options: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[Cluster]:
     """Run all three; ready when the link is up (or without a drafter when the verifier is)."""
     verifier = Service(
@@ -126,6 +128,7 @@ async def cluster(
             acceptance=acceptance,
             block_size=8,
             grace_s=0.1,
+            **verifier_options,
         ),
     )
     drafter_services: list[Service] = []

@@ -47,8 +47,8 @@ class RankSpec:
     """Address that gloo listens on."""
     timeout_s: float = 30.0
     """Longest one exchange may take."""
-    form_timeout_s: float = 60.0
-    """Longest it may take until all are there."""
+    patience_s: float = 600.0
+    """Longest the ranks may wait for one another until all have loaded."""
 
 
 class RankGroup:
@@ -73,7 +73,7 @@ class RankGroup:
         self._sum.timeout = op_timeout
         self._least = dist.AllreduceOptions()
         self._least.reduceOp = dist.ReduceOp(dist.ReduceOp.MIN)
-        self._least.timeout = op_timeout
+        self._least.timeout = timedelta(seconds=spec.patience_s)
         self._to_leader = dist.GatherOptions()
         self._to_leader.rootRank = LEADER
         self._to_leader.timeout = op_timeout
@@ -114,7 +114,7 @@ class RankGroup:
         self._attempt(lambda: self._words.broadcast([words], self._say).wait())
 
     def all_agree(self, *, ok: bool) -> bool:
-        """Whether every rank is content."""
+        """Whether every rank is content. Waits for a rank that is still loading."""
         verdict = torch.tensor([int(ok)], dtype=torch.int32)
         self._attempt(lambda: self._words.allreduce([verdict], self._least).wait())
         return bool(verdict.item())
@@ -125,12 +125,12 @@ class RankGroup:
 
     def _form(self, spec: RankSpec) -> None:
         store = FileStore(spec.store, spec.size)
-        store.set_timeout(timedelta(seconds=spec.form_timeout_s))
+        store.set_timeout(timedelta(seconds=spec.patience_s))
         gloo: Any = dist.ProcessGroupGloo
         settings = gloo._Options()  # noqa: SLF001 torch has no other way
         settings._devices = [gloo.create_device(hostname=spec.bind_host)]  # noqa: SLF001
         settings._threads = 1  # noqa: SLF001 one exchange at a time
-        settings._timeout = timedelta(seconds=spec.form_timeout_s)  # noqa: SLF001
+        settings._timeout = timedelta(seconds=spec.patience_s)  # noqa: SLF001
         self._words = gloo(PrefixStore("gloo", store), spec.rank, spec.size, settings)
         self._tensors = self._words
         if torch.device(spec.device).type == "cuda":
@@ -161,12 +161,18 @@ class RankGroup:
 
 @contextmanager
 def together(group: RankGroup | None) -> Iterator[None]:
-    """Whatever fails inside on one rank fails on all of them; None: there is only this one.
+    """What all do before the next exchange: it ends with the last, and one's failure is all's.
+
+    Args:
+        group: The ranks; None: there is only this one.
 
     Raises:
         ModelError: it went well here, but not on another rank.
         Exception: what was raised inside.
     """
+    if group is None:
+        yield
+        return
     failure: Exception | None = None
     try:
         yield
@@ -174,7 +180,7 @@ def together(group: RankGroup | None) -> Iterator[None]:
         raise  # nobody is left to agree with
     except Exception as err:  # noqa: BLE001 raised again below
         failure = err
-    agreed = failure is None if group is None else group.all_agree(ok=failure is None)
+    agreed = group.all_agree(ok=failure is None)
     if failure is not None:
         raise failure
     if not agreed:

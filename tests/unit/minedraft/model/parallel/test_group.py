@@ -109,7 +109,7 @@ def test_a_rank_waits_for_rank_0s_words_beyond_the_timeout(tmp_path):
 
 
 def test_ranks_that_do_not_come_are_not_waited_for_for_ever(tmp_path):
-    spec = RankSpec(0, 2, str(tmp_path / "store"), form_timeout_s=0.3)
+    spec = RankSpec(0, 2, str(tmp_path / "store"), patience_s=0.3)
     with pytest.raises(WorkerUnavailableError, match="rank 0 of 2"):
         RankGroup(spec)
 
