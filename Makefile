@@ -115,3 +115,5 @@ docs: $(STAMP) ## redraw the diagrams of docs/ from the code; the diff is the re
 clean: ## remove what was built; the model cache stays
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+include deploy/deploy.mk
