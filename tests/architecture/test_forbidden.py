@@ -46,38 +46,40 @@ def complaints(tree: ast.Module, file_name: str) -> list[str]:
 
 
 def _complaints_about(node: ast.AST, file_name: str):
-    if isinstance(node, ast.Import):
-        yield from (f"imports {a.name}" for a in node.names if a.name.split(".")[0] in UNPICKLERS)
-    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in UNPICKLERS:
-        yield f"imports {node.module}"
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            yield from _complaints_about_import(node)
+        case ast.Assert():
+            yield "asserts: gone under python -O; raise"
+        case ast.keyword(arg="trust_remote_code" | "allow_pickle" | "shell") if not (
+            isinstance(node.value, ast.Constant) and node.value.value is False
+        ):
+            yield f"{node.arg} is not the literal False"
+        case ast.Call(func=ast.Name(id="print")):
+            yield "prints"
+        case ast.Call(func=ast.Name(id=name)) if name in RUNS_TEXT:
+            yield f"{name} runs text"
+        case ast.Attribute(value=ast.Name(id=base) | ast.Attribute(attr=base), attr=attr):
+            if (base, attr) in FORBIDDEN_ATTRIBUTES:
+                yield f"{base}.{attr} {FORBIDDEN_ATTRIBUTES[base, attr]}"
+            if PICKLES_INSIDE.fullmatch(attr):
+                yield f"{attr} unpickles"
+            reads = (base, attr) in {("os", "environ"), ("os", "getenv")}
+            if reads and file_name not in MAY_READ_ENVIRONMENT:
+                yield "reads the environment"
+
+
+def _complaints_about_import(node: ast.Import | ast.ImportFrom):
+    names = [alias.name for alias in node.names]
+    modules = names if isinstance(node, ast.Import) else [node.module or ""]
+    yield from (f"imports {name}" for name in modules if name.split(".")[0] in UNPICKLERS)
     if isinstance(node, ast.ImportFrom):
-        names = {(node.module or "").split(".")[-1]: [alias.name for alias in node.names]}
+        module = modules[0].split(".")[-1]
         yield from (
             f"imports {module}.{name}, which {FORBIDDEN_ATTRIBUTES[module, name]}"
-            for module, imported in names.items()
-            for name in imported
+            for name in names
             if (module, name) in FORBIDDEN_ATTRIBUTES
         )
-    if isinstance(node, ast.Assert):
-        yield "asserts: gone under python -O; raise"
-    if isinstance(node, ast.keyword) and node.arg == "shell":
-        is_false = isinstance(node.value, ast.Constant) and node.value.value is False
-        yield from () if is_false else ("goes through a shell",)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RUNS_TEXT:
-        yield f"{node.func.id} runs text"
-    if isinstance(node, ast.Attribute) and PICKLES_INSIDE.fullmatch(node.attr):
-        yield f"{node.attr} unpickles"
-    if isinstance(node, ast.keyword) and node.arg in {"trust_remote_code", "allow_pickle"}:
-        is_false = isinstance(node.value, ast.Constant) and node.value.value is False
-        yield from () if is_false else (f"{node.arg} is not the literal False",)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-        yield "prints"
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        name = (node.value.id, node.attr)
-        if name in FORBIDDEN_ATTRIBUTES:
-            yield f"{'.'.join(name)} {FORBIDDEN_ATTRIBUTES[name]}"
-        if name in {("os", "environ"), ("os", "getenv")} and file_name not in MAY_READ_ENVIRONMENT:
-            yield "reads the environment"
 
 
 @pytest.mark.parametrize("path", source_files(), ids=str)
