@@ -125,3 +125,21 @@ def test_the_search_finds(code):
 
 def test_the_environment_may_be_passed_on():
     assert not complaints(ast.parse("run(env={**os.environ, 'TMPDIR': path})"), "module.py")
+
+
+PLAINTEXT = {
+    "insecure_channel": {"minedraft/security/channel.py"},
+    "add_insecure_port": {"minedraft/transport/server.py", "minedraft/transport/health.py"},
+}
+"""Where a connection or a port may be opened without TLS: where somebody decided that it may."""
+
+
+@pytest.mark.parametrize("name", PLAINTEXT)
+def test_plaintext_is_opened_in_one_place(name):
+    found = {
+        str(path)
+        for path in source_files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and node.attr == name
+    }
+    assert found == PLAINTEXT[name]
