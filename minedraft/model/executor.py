@@ -58,10 +58,17 @@ class DeviceExecutor:
             max_workers=1, thread_name_prefix="device", initializer=self._settle
         )
 
+    def submit(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+        """Queue `fn` for the device thread; the future has what it returns or raises.
+
+        Work that is queued while other work runs starts without a turn of the event loop between.
+        """
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+
     async def run(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `fn` on the device thread and return what it returns or raise what it raises."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+        return await self.submit(fn, *args, **kwargs)
 
     async def close(self) -> None:
         """Drop work that has not begun and wait for the piece in progress."""

@@ -34,7 +34,10 @@ class PlanSessions(Generic[Plan, Answer]):
         decode: Message -> plan.
         encode: Answer -> message.
         begin: Called when a session starts: forget all rows.
-        run: Runs one plan; gets the plan and its arrival time (perf_counter_ns). None: no answer.
+        start: Starts one plan, waiting for what it needs (drafts) but not for its end; gets the
+            plan and its arrival time (perf_counter_ns). The future has the answer; None: no answer.
+            Plans start in order; the next one is started while the last one runs, so that the
+            device goes from one to the other without asking anybody.
     """
 
     def __init__(
@@ -43,12 +46,12 @@ class PlanSessions(Generic[Plan, Answer]):
         decode: Callable[[Any], Plan],
         encode: Callable[[Answer], Any],
         begin: Callable[[], Awaitable[None]],
-        run: Callable[[Plan, int], Awaitable[Answer | None]],
+        start: Callable[[Plan, int], Awaitable[asyncio.Future[Answer | None]]],
     ) -> None:
         self._decode = decode
         self._encode = encode
         self._begin = begin
-        self._run = run
+        self._start = start
         self._leaving: asyncio.Future[None] | None = None
         """Of the running session: resolved with why it must end."""
         self._answers: asyncio.Queue[Answer] | None = None
@@ -87,8 +90,10 @@ class PlanSessions(Generic[Plan, Answer]):
             # The coordinator waits for this: a link formed before `begin` would be dropped by it.
             await context.send_initial_metadata(())
             async with asyncio.TaskGroup() as group:
+                running: asyncio.Queue[asyncio.Future[Answer | None]] = asyncio.Queue(1)
                 workers = [
-                    group.create_task(self._run_plans(plans, answers), name="session.run"),
+                    group.create_task(self._start_plans(plans, running), name="session.start"),
+                    group.create_task(self._collect(running, answers), name="session.collect"),
                     group.create_task(self._write(answers, context), name="session.write"),
                     group.create_task(_fail_with(leaving), name="session.leaving"),
                 ]
@@ -102,12 +107,22 @@ class PlanSessions(Generic[Plan, Answer]):
             leaving.cancel()
             log.info("session.ended")
 
-    async def _run_plans(
-        self, plans: asyncio.Queue[tuple[Plan, int]], answers: asyncio.Queue[Answer]
+    async def _start_plans(
+        self,
+        plans: asyncio.Queue[tuple[Plan, int]],
+        running: asyncio.Queue[asyncio.Future[Answer | None]],
     ) -> None:
         while True:
             plan, arrived_ns = await plans.get()
-            answer = await self._run(plan, arrived_ns)
+            await running.put(await self._start(plan, arrived_ns))
+
+    async def _collect(
+        self,
+        running: asyncio.Queue[asyncio.Future[Answer | None]],
+        answers: asyncio.Queue[Answer],
+    ) -> None:
+        while True:
+            answer = await (await running.get())
             if answer is not None:
                 answers.put_nowait(answer)
 

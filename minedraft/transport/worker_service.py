@@ -18,6 +18,7 @@ from minedraft.v1 import (
 )
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator
 
     import grpc
@@ -53,8 +54,10 @@ class Handler(Protocol):
 class VerifierHandler(Handler, Protocol):
     """What a verifier does."""
 
-    async def run_plan(self, plan: VerifyPlan, arrived_ns: int) -> VerifyResult | None:
-        """Run one step; None if the plan has no rows."""
+    async def start_plan(
+        self, plan: VerifyPlan, arrived_ns: int
+    ) -> asyncio.Future[VerifyResult | LinkLost | None]:
+        """Start one step once its drafts are there; None if the plan has no rows."""
 
 
 class DrafterHandler(Handler, Protocol):
@@ -66,8 +69,10 @@ class DrafterHandler(Handler, Protocol):
     async def load_model(self, model: str, tokenizer_fingerprint: str) -> ModelInfo:
         """Load another model for the links formed from now on."""
 
-    async def run_plan(self, plan: DraftPlan, arrived_ns: int) -> DraftResult | None:
-        """Run one step; None if there is nothing to report."""
+    async def start_plan(
+        self, plan: DraftPlan, arrived_ns: int
+    ) -> asyncio.Future[DraftResult | LinkLost | None]:
+        """Start one step; None if there is nothing to report."""
 
 
 def link_spec_from_proto(message: types_pb2.FormLinkRequest) -> LinkSpec:
@@ -120,7 +125,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
             decode=plan_codec.verify_plan_from_proto,
             encode=_encode_verify_answer,
             begin=handler.begin_session,
-            run=handler.run_plan,
+            start=handler.start_plan,
         )
 
     def register(self, server: grpc.aio.Server) -> str:
@@ -164,7 +169,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
             decode=plan_codec.draft_plan_from_proto,
             encode=_encode_draft_answer,
             begin=handler.begin_session,
-            run=handler.run_plan,
+            start=handler.start_plan,
         )
 
     def register(self, server: grpc.aio.Server) -> str:

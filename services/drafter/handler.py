@@ -136,13 +136,18 @@ class Handler:
         """Give a link up, and its model if nothing else uses it."""
         self._drop(epoch)
 
-    async def run_plan(self, plan: DraftPlan, arrived_ns: int) -> DraftResult | None:
-        """Run one step and send its drafts; a plan of an epoch that is over is void."""
+    async def start_plan(
+        self, plan: DraftPlan, arrived_ns: int
+    ) -> asyncio.Future[DraftResult | LinkLost | None]:
+        """Queue one step for the device, which sends its drafts; a plan of a dead epoch is void."""
         link = self._links.get(plan.epoch)
         if link is None:
             log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch)
-            return None
-        return await self._executor.run(
+            void: asyncio.Future[DraftResult | LinkLost | None]
+            void = asyncio.get_running_loop().create_future()
+            void.set_result(None)
+            return void
+        return self._executor.submit(
             link.engine.step, plan, plan_ns=arrived_ns, send=link.sender.send
         )
 

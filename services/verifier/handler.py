@@ -87,8 +87,10 @@ class Handler:
         log.info("link.formed", epoch=spec.epoch, transport=receiver.description)
         return receiver.description
 
-    async def run_plan(self, plan: VerifyPlan, arrived_ns: int) -> VerifyResult | None:
-        """Run one step: wait for its drafts, bounded, then verify."""
+    async def start_plan(
+        self, plan: VerifyPlan, arrived_ns: int
+    ) -> asyncio.Future[VerifyResult | LinkLost | None]:
+        """Wait for a step's drafts, bounded, then queue it for the device."""
         packet: DraftPacket | None = None
         drafts_ns: int | None = None
         receiver = self._receivers.get(plan.epoch)
@@ -99,7 +101,7 @@ class Handler:
             drafts_ns = got_ns if got_ns - asked_ns > _AT_ONCE_NS else None
             if packet is None:
                 log.info("drafts.missing", step_id=plan.step_id, epoch=plan.epoch)
-        return await self._executor.run(
+        return self._executor.submit(
             self._engine.step, plan, packet, plan_ns=arrived_ns, drafts_ns=drafts_ns
         )
 
