@@ -68,6 +68,7 @@ class RankGroup:
         self.rank = spec.rank
         self.size = spec.size
         self._timeout_s = spec.timeout_s
+        self._patience_s = spec.patience_s
         op_timeout = timedelta(seconds=spec.timeout_s)
         self._sum = dist.AllreduceOptions()
         self._sum.timeout = op_timeout
@@ -84,7 +85,7 @@ class RankGroup:
         self._say.timeout = op_timeout if spec.rank == LEADER else _AS_LONG_AS_IT_TAKES
         self._words: Any = None
         self._tensors: Any = None
-        self._attempt(lambda: self._form(spec))
+        self._attempt(lambda: self._form(spec), spec.patience_s)
         # Once through it together: afterwards nobody needs the store.
         self.all_agree(ok=True)
 
@@ -116,7 +117,9 @@ class RankGroup:
     def all_agree(self, *, ok: bool) -> bool:
         """Whether every rank is content. Waits for a rank that is still loading."""
         verdict = torch.tensor([int(ok)], dtype=torch.int32)
-        self._attempt(lambda: self._words.allreduce([verdict], self._least).wait())
+        self._attempt(
+            lambda: self._words.allreduce([verdict], self._least).wait(), self._patience_s
+        )
         return bool(verdict.item())
 
     def close(self) -> None:
@@ -141,22 +144,22 @@ class RankGroup:
             self._tensors = nccl(PrefixStore("nccl", store), spec.rank, spec.size, options)
             self._tensors.allreduce([torch.zeros(1, device=spec.device)], self._sum).wait()
 
-    def _attempt(self, exchange: Callable[[], object]) -> None:
+    def _attempt(self, exchange: Callable[[], object], limit_s: float | None = None) -> None:
         try:
             exchange()
         except RuntimeError as err:
-            raise WorkerUnavailableError(
-                f"rank {self.rank} of {self.size}: {self._reason(err)}"
-            ) from err
+            reason = _reason(err, self._timeout_s if limit_s is None else limit_s)
+            raise WorkerUnavailableError(f"rank {self.rank} of {self.size}: {reason}") from err
 
-    def _reason(self, err: RuntimeError) -> str:
-        """What gloo's error says, for people; its own text names files of torch's build machine."""
-        text = str(err)
-        if "imed out" in text or "imeout" in text:
-            return f"another rank did nothing for {self._timeout_s:g} s"
-        if "Connection closed" in text or "reset by peer" in text or "Broken pipe" in text:
-            return "another rank closed the connection"
-        return text.partition("\n")[0]
+
+def _reason(err: RuntimeError, limit_s: float) -> str:
+    """What gloo's error says, for people; its own text names files of torch's build machine."""
+    text = str(err)
+    if "imed out" in text or "imeout" in text:
+        return f"another rank did nothing for {limit_s:g} s"
+    if "Connection closed" in text or "reset by peer" in text or "Broken pipe" in text:
+        return "another rank closed the connection"
+    return text.partition("\n")[0]
 
 
 @contextmanager
