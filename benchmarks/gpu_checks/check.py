@@ -52,6 +52,7 @@ CHECKS = (
     Check("nccl_missing_peer", "libraries", 60, num_gpus=1),
     Check("tiny_model_exact", "models", 90),
     Check("acceptance_exact", "models", 60),
+    Check("step_times_1_5b", "models", 120),
     Check("link_local", "links", 60),
     Check("link_grpc", "links", 60),
     Check("link_gloo", "links", 60),
@@ -61,6 +62,5 @@ CHECKS = (
     Check("services_accepting", "services", 120),
     Check("services_rejecting", "services", 120),
     Check("services_auto_link", "services", 90, num_gpus=1),
-    Check("step_times_1_5b", "models", 120),
     Check("step_times_7b", "models", 180),
 )
