@@ -45,7 +45,7 @@ def serve(
     ] = "model",
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of each worker.")] = 1024,
     acceptance: Annotated[str, typer.Option(help="coupled or rejection.")] = "coupled",
-    link: Annotated[str, typer.Option(help="Token link: gloo or grpc; default: gloo.")] = "",
+    link: Annotated[str, typer.Option(help="Token link; default: the best there is.")] = "",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
     verifier_cpus: Annotated[str, typer.Option(help="Cores of the verifier, as 0-3.")] = "",
     drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, as 4.")] = "",
