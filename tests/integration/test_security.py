@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import io
 import itertools
+import json
 import logging
 import random
 
@@ -216,6 +217,10 @@ async def test_certificates_inside_and_tokens_for_people(certificates, target_di
     security["admin"] = SecurityConfig(tls_ca=str(tmp_path / "ca"), token_file=str(file))
     async with secured_cluster(target_dir, security, link="grpc") as c:
         assert len((await c.admin.generate(PROMPT, **OPTIONS)).token_ids) == 12
+        command = ["status", "--json", "--address", c.coordinator, "--token-file", str(file)]
+        env = {"MINEDRAFT_TLS_CA": str(tmp_path / "ca")}
+        shown = await asyncio.to_thread(CliRunner().invoke, app, command, env=env)
+        assert json.loads(shown.stdout)["num_running"] == 0
 
 
 @pytest.mark.timeout(60)
