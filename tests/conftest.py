@@ -17,8 +17,19 @@ import pytest
 import structlog
 import torch
 from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+
+# The machine is shared: no deadline a test. CI draws the same examples every time.
+settings.register_profile(
+    "minedraft",
+    deadline=None,
+    database=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("minedraft")
 
 ROOT = Path(__file__).parents[1]
 _LOCKS = ("threading.Lock.acquire", "threading.Lock.acquire_lock")

@@ -157,7 +157,7 @@ class CoreModel:
         k = self.core.mode.num_draft_tokens if self.drafter is not None else 0
         k = min(k, k if want.k is None else want.k)
         k = min(k, len(want.prompt) + want.max_tokens - length - 1, CONTEXT - length - 1)
-        return k if length + k <= self.drafter_context else 0
+        return max(min(k, self.drafter_context - length), 0)
 
     def work(self, accept=lambda _row_id, k: k, *, drafts_came=True) -> None:
         """The verifier runs its next plan; the answer is on its way."""

@@ -21,28 +21,22 @@ from minedraft.errors import (
     ProtocolError,
     QueueFullError,
 )
-from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.answers import check_row
 from minedraft.services.coordinator.batch_manager import BatchManager
 from minedraft.services.coordinator.blocks import BlockAllocator
 from minedraft.services.coordinator.counters import Counters
 from minedraft.services.coordinator.drafters import Drafters
+from minedraft.services.coordinator.planner import Planner
 from minedraft.services.coordinator.request import Event, Phase
-from minedraft.services.coordinator.residency import Residency, Step
-from minedraft.services.coordinator.scheduler import Limits, schedule, warm_up
+from minedraft.services.coordinator.residency import Residency
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.admin import Mode
-    from minedraft.plans import DraftResult, RowResult, VerifyResult
+    from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
     from minedraft.services.coordinator.request import Request
-    from minedraft.services.coordinator.scheduler import StepRows
     from minedraft.types import ModelInfo, RequestId
-
-
-_NOTHING = VerifyPlan(0, 0, 0)
-"""Beside a draft plan that no verify plan belongs to; not sent."""
 
 
 class Core:
@@ -63,11 +57,10 @@ class Core:
         """Longest wait for drafts; the engine, which has a clock, keeps it up to date."""
         self._home = Residency(mode.num_batches, mode.max_batch_size)
         self._counters = Counters()
-        self._prefill_budget = prefill_budget_tokens
-        self._verifier: ModelInfo | None = None
         self._drafters = Drafters()
+        self._planner = Planner(self._home, self._drafters, prefill_budget_tokens)
+        self._verifier: ModelInfo | None = None
         self._verify_queue: deque[int] = deque()
-        self._next_step = 1
         self._next_arrival = 0
 
     # -- requests ---------------------------------------------------------------------------
@@ -180,18 +173,10 @@ class Core:
         """
         if self._verifier is None:
             return
-        home = self._home
-        idle = [b for b in range(self.mode.num_batches) if b not in home.in_flight]
-        # Smaller batches first, so that arrivals reach an empty one; all of this before the first
-        # plan, so that a batch that is filled by re-balancing starts at once.
-        for batch in sorted(idle, key=lambda b: (home.batches.size(b), b)):
-            home.admit(batch)
-        for batch in idle:
-            home.batches.rebalance(batch)
-        for batch in idle:
-            yield from self._plan_batch(batch)
-        yield from self._plan_warm_ups()
-        yield from self._housekeeping()
+        for plans in self._planner.plan(self.mode, self._verifier, self.draft_timeout_ns):
+            if plans[1].rows:
+                self._verify_queue.append(plans[1].batch)
+            yield plans
 
     def on_draft_result(self, result: DraftResult) -> None:
         """A drafter is done with a step."""
@@ -339,88 +324,6 @@ class Core:
 
     def _fits(self, request: Request) -> bool:
         return self.blocks.blocks_for(request.max_len) <= self.blocks.num_blocks
-
-    def _plan_batch(self, batch: int) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
-        home = self._home
-        if self._verifier is None or home.batches.size(batch) == 0:
-            return
-        epoch, drafter = self._drafters.of_batch(batch)
-        limits = self._limits(self._verifier, epoch, drafter)
-        home.begin_plan()
-        rows = schedule(home.members(batch), limits, home.reserve)
-        if not rows.verify_rows:
-            return
-        home.batches.start()
-        step = Step(
-            step_id=self._next_step,
-            batch=batch,
-            requests={r.row_id: r for r in rows.requests},
-            num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
-            epoch=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
-        )
-        self._next_step += 1
-        home.in_flight[batch] = step
-        self._verify_queue.append(batch)
-        yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows)
-
-    def _limits(self, verifier: ModelInfo, epoch: int, drafter: ModelInfo | None) -> Limits:
-        return Limits(
-            num_draft_tokens=self.mode.num_draft_tokens if drafter else 0,
-            prefill_budget_tokens=self._prefill_budget,
-            max_model_len=verifier.max_model_len,
-            drafter_max_len=drafter.max_model_len if drafter else 0,
-            epoch=epoch,
-        )
-
-    def _draft_plan(self, step: Step, rows: StepRows, epoch: int) -> DraftPlan | None:
-        if not rows.draft_rows:
-            return None
-        return DraftPlan(
-            step.step_id,
-            step.batch,
-            epoch,
-            rows=tuple(rows.draft_rows),
-            opens=tuple(rows.draft_opens),
-            closes=self._home.take_drafter_closes(epoch),
-        )
-
-    def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
-        return VerifyPlan(
-            step.step_id,
-            step.batch,
-            step.epoch,
-            rows=tuple(rows.verify_rows),
-            opens=tuple(rows.verify_opens),
-            closes=self._home.take_verifier_closes(),
-            draft_timeout_ns=self.draft_timeout_ns,
-        )
-
-    def _plan_warm_ups(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
-        """Feed warming drafters what they lack; each has at most one plan out."""
-        if self._verifier is None:
-            return
-        for epoch, warming in self._drafters.warming.items():
-            if warming.step_id:
-                continue
-            admitted = [r for r in self._home.live.values() if r.phase is not Phase.WAITING]
-            limits = self._limits(self._verifier, epoch, warming.info)
-            rows, opens = warm_up(admitted, limits, again=warming.is_behind)
-            if not rows:
-                warming.is_warm, warming.is_behind = True, False
-                continue
-            warming.step_id = self._next_step
-            self._next_step += 1
-            closes = self._home.take_drafter_closes(epoch)
-            yield DraftPlan(warming.step_id, 0, epoch, rows, opens, closes), _NOTHING
-
-    def _housekeeping(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
-        """Tell workers of ended rows that no step's plan has mentioned."""
-        closes = self._home.take_verifier_closes()
-        if closes:
-            yield None, VerifyPlan(0, 0, 0, closes=closes)
-        for epoch in self._home.epochs_with_closes():
-            closes = self._home.take_drafter_closes(epoch)
-            yield DraftPlan(0, 0, epoch, closes=closes), _NOTHING
 
     def _mark_verifying(self) -> None:
         """The batch at the head of the verifier's queue is verified once its drafts are in."""

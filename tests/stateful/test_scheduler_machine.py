@@ -60,7 +60,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             entry = self.ledgers[i]
             length = len(entry.tokens)
             mine = max(0, min(k, entry.max_len - length - 1, CONTEXT - length - 1))
-            mine = mine if length + mine <= DRAFTER_CONTEXT else 0
+            mine = max(0, min(mine, DRAFTER_CONTEXT - length))
             asked.append((i, length + mine))
             if i not in blocked:
                 want_rows.append((i, length, length - 1, 1, mine, entry.verifier_knows))

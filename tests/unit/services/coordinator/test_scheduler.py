@@ -95,7 +95,7 @@ def test_a_drafter_that_does_not_know_the_row_gets_all_of_it():
         ({}, 90, 7, 50, None, 2),
         ({"drafter_max_len": 0}, 3, 1, 50, None, 0),
         ({"drafter_max_len": 8}, 3, 1, 50, None, 4),
-        ({"drafter_max_len": 7}, 3, 1, 50, None, 0),
+        ({"drafter_max_len": 7}, 3, 1, 50, None, 3),
     ],
 )
 def test_k_never_goes_past_an_end(limits, num_prompt, num_output, max_tokens, wanted, want):
