@@ -10,7 +10,17 @@ from dataclasses import replace
 
 import grpc
 
-from minedraft.admin import Counters, Mode, ServerInfo, Span, Status, TargetInfo, WorkerStatus
+from minedraft.admin import (
+    Counters,
+    Mode,
+    ServerInfo,
+    Span,
+    Status,
+    SwapOrder,
+    SwapResult,
+    TargetInfo,
+    WorkerStatus,
+)
 from minedraft.api import (
     Delta,
     Event,
@@ -38,6 +48,7 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
     """Answers every prompt with ids that depend on the prompt alone; words are `w<id> `."""
 
     def __init__(self) -> None:
+        self.swaps: list[SwapOrder] = []
         self.address = ""
         self.requests: list[GenerationRequest] = []
         self.modes: list[Mode] = []
@@ -150,6 +161,13 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         self.mode = admin_codec.mode_from_proto(request)
         self.modes.append(self.mode)
         return admin_pb2.SetModeResponse()
+
+    async def SwapDrafter(self, request, context):
+        order = admin_codec.swap_order_from_proto(request)
+        self.swaps.append(order)
+        model = ModelInfo(order.model or order.address, 300, 512, "f", "float32")
+        result = SwapResult(2, model, 1_500_000_000, 250_000_000)
+        return admin_codec.swap_result_to_proto(result)
 
     async def GetTimeline(self, request, context):
         spans = [span for span in self.spans if span.start_ns > request.since_unix_ns]

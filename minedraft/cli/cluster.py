@@ -55,7 +55,9 @@ class ClusterSpec:
     """Cores of the verifier; empty: one of its own if there are two."""
     drafter_cpus: str = ""
     threads: int = 1
-    """Threads of each worker."""
+    """Threads of each worker, and of each rank of the verifier."""
+    tp_size: int = 1
+    """Ranks of the verifier."""
     log_dir: str = ""
     """Where the logs go; empty: a temporary directory."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
@@ -64,9 +66,10 @@ class ClusterSpec:
     def worker_cpus(self) -> tuple[str, str]:
         """Cores of verifier and drafter: apart wherever there are two."""
         cores = sorted(os.sched_getaffinity(0))
-        if len(cores) < 2 * self.threads:
+        ours = self.tp_size * self.threads
+        if len(cores) < ours + self.threads:
             return self.verifier_cpus, self.drafter_cpus
-        verifier, drafter = cores[: self.threads], cores[self.threads : 2 * self.threads]
+        verifier, drafter = cores[:ours], cores[ours : ours + self.threads]
         return (
             self.verifier_cpus or ",".join(map(str, verifier)),
             self.drafter_cpus or ",".join(map(str, drafter)),
@@ -193,6 +196,7 @@ def verifier_arguments(spec: ClusterSpec) -> list[str]:
         f"--acceptance={spec.acceptance}",
         f"--cpus={spec.worker_cpus()[0]}",
         f"--threads={spec.threads}",
+        f"--tp-size={spec.tp_size}",
     ]
 
 

@@ -19,6 +19,9 @@ import typer
 
 from minedraft import log
 from minedraft.cli import config_options
+from minedraft.cli.commands import CommandGroup
+from minedraft.cli.options import secured
+from minedraft.cli.swap import swap
 from minedraft.errors import ConfigError
 
 _HELP = {
@@ -26,6 +29,9 @@ _HELP = {
     "drafter": "Run a drafter: the service with the draft model.",
     "verifier": "Run a verifier: the service with the target model.",
 }
+
+
+_PANEL = "Services, one each"
 
 
 class Run(Protocol):
@@ -40,7 +46,32 @@ class Run(Protocol):
 def add_roles(app: typer.Typer) -> None:
     """Add one command a role."""
     for role, text in _HELP.items():
-        app.command(role, help=text, rich_help_panel="Services, one each")(command(role))
+        if role != "drafter":
+            app.command(role, help=text, rich_help_panel=_PANEL)(command(role))
+    # `minedraft drafter` runs one; `minedraft drafter swap` changes the one that is running.
+    drafter = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
+    drafter.callback(invoke_without_command=True)(_unless_subcommand(command("drafter")))
+    drafter.command("swap")(secured(swap))
+    app.add_typer(drafter, name="drafter", help=_HELP["drafter"], rich_help_panel=_PANEL)
+
+
+def _unless_subcommand(run: Callable[..., None]) -> Callable[..., None]:
+    """Make a role's command the callback of a group: no option of it can be required then."""
+
+    def callback(ctx: typer.Context, **values: object) -> None:
+        if ctx.invoked_subcommand is None:
+            run(**values)
+
+    context = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    optional = [
+        parameter.replace(default="") if parameter.default is inspect.Parameter.empty else parameter
+        for parameter in inspect.signature(run).parameters.values()
+    ]
+    callback.__signature__ = inspect.Signature([context, *optional])  # type: ignore[attr-defined]
+    callback.__annotations__ = {p.name: p.annotation for p in (context, *optional)}
+    return callback
 
 
 def command(role: str) -> Callable[..., None]:

@@ -47,6 +47,9 @@ def serve(
     acceptance: Annotated[str, typer.Option(help="coupled or rejection.")] = "coupled",
     link: Annotated[str, typer.Option(help="Token link; default: the best there is.")] = "",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
+    tp_size: Annotated[
+        int, typer.Option(min=1, help="Ranks that share the target: tensor parallelism.")
+    ] = 1,
     verifier_cpus: Annotated[str, typer.Option(help="Cores of the verifier, as 0-3.")] = "",
     drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, as 4.")] = "",
     log_dir: Annotated[str, typer.Option(help="Where the logs go; default: a new one.")] = "",
@@ -69,6 +72,7 @@ def serve(
         verifier_cpus=verifier_cpus,
         drafter_cpus=drafter_cpus,
         threads=threads,
+        tp_size=tp_size,
         log_dir=log_dir,
         security=security,
     )

@@ -73,6 +73,8 @@ def test_workers_get_cores_of_their_own(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {2, 5, 7, 9})
     assert ClusterSpec("t", "d").worker_cpus() == ("2", "5")
     assert ClusterSpec("t", "d", threads=2).worker_cpus() == ("2,5", "7,9")
+    assert ClusterSpec("t", "d", tp_size=3).worker_cpus() == ("2,5,7", "9")
+    assert ClusterSpec("t", "d", tp_size=4).worker_cpus() == ("", "")
     assert ClusterSpec("t", "d", verifier_cpus="0-3").worker_cpus() == ("0-3", "5")
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0})
     assert ClusterSpec("t", "d").worker_cpus() == ("", "")

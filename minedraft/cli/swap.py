@@ -1,0 +1,45 @@
+"""`minedraft drafter swap`: change the drafter of a running service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.client import SyncClient
+from minedraft.client.client import SWAP_TIMEOUT_S
+from minedraft.errors import ConfigError
+from minedraft.security.config import SecurityConfig
+
+
+def swap(
+    model: Annotated[
+        str,
+        typer.Option(help="Directory that the drafter process loads beside its present model."),
+    ] = "",
+    to: Annotated[
+        str, typer.Option(help="Or host:port of another drafter that is running; it takes over.")
+    ] = "",
+    replace: Annotated[
+        str, typer.Option(help="host:port of the drafter to replace; default: the first one.")
+    ] = "",
+    address: Address = DEFAULT_ADDRESS,
+    timeout: Annotated[
+        float, typer.Option(min=1.0, help="Longest the whole may take, seconds.")
+    ] = SWAP_TIMEOUT_S,
+    *,
+    security: SecurityConfig,
+) -> None:
+    """Change the drafter while requests run; the old one drafts until the new one has caught up."""
+    if bool(model) == bool(to):
+        raise ConfigError(f"want exactly one of --model and --to, got {model!r} and {to!r}")
+    with (
+        SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client,
+        err.status("loading and warming up; the old drafter goes on meanwhile"),
+    ):
+        result = client.swap_drafter(model=model, address=to, replace=replace, timeout_s=timeout)
+    out.print(
+        f"drafting with {result.model.name} over link epoch {result.epoch}: "
+        f"{result.duration_ns / 1e9:.2f} s in all, {result.warm_up_ns / 1e9:.2f} s of it warm-up"
+    )
