@@ -76,6 +76,11 @@ _REFUSALS: dict[grpc.StatusCode, type[errors.MineDraftError]] = {
     grpc.StatusCode.UNAUTHENTICATED: errors.AuthenticationError,
     grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
 }
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""CANCELLED: not by us, that is asyncio.CancelledError; the peer went down with the call."""
+_UNKNOWN = grpc.StatusCode.UNKNOWN
+_BROKEN = "Stream removed"
+"""How grpc begins the text of UNKNOWN when a connection brought bytes that are no frame."""
 
 
 def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
@@ -91,8 +96,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             rebuilt.retry_after_s = _seconds(metadata["retry-after"], rebuilt.retry_after_s)
         return rebuilt
     match err.code():
-        # Not our own cancelling, which is asyncio.CancelledError: the peer went down with the call.
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED as code:
+        case code if code in _GONE or (code is _UNKNOWN and text.startswith(_BROKEN)):
             return errors.WorkerUnavailableError(f"{code.name}: {text}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")

@@ -74,14 +74,23 @@ class _Connection(Generic[Plan, Answer]):
         """Queue a plan for the session."""
         self._plans.put_nowait(plan)
 
-    async def _call(self, call: Any, timeout_s: float) -> Any:
+    async def _call(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
         try:
             async with asyncio.timeout(timeout_s + 1.0):  # grpc's own deadline comes first
-                return await call
+                return await method(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as err:
             raise from_rpc_error(err) from None
         except TimeoutError:
             raise WorkerUnavailableError(f"{self.address}: no answer in {timeout_s} s") from None
+        except grpc.aio.UsageError:  # the session ended and closed the channel before the call
+            raise WorkerUnavailableError(f"{self.address}: the connection was closed") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # grpc says CancelledError too when the channel is closed under the call. It must not
+            # pass for a cancelled task: a task group would take that for a quiet end.
+            raise WorkerUnavailableError(f"{self.address}: the connection was closed") from None
 
     @asynccontextmanager
     async def _session(self, call: Any, timeout_s: float) -> AsyncIterator[AsyncIterator[Answer]]:
@@ -144,7 +153,7 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
     async def get_info(self, timeout_s: float) -> WorkerInfo:
         """Handshake."""
         request = verifier_pb2.VerifierGetInfoRequest()
-        answer = await self._call(self._stub.GetInfo(request, timeout=timeout_s), timeout_s)
+        answer = await self._call(self._stub.GetInfo, request, timeout_s)
         return WorkerInfo(
             identity=plan_codec.identity_from_proto(answer.identity),
             model=plan_codec.model_info_from_proto(answer.model),
@@ -156,8 +165,8 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
     async def form_link(self, spec: LinkSpec) -> str:
         """Order this end of a link; returns its description."""
         timeout_s = spec.timeout_s + 1.0
-        call = self._stub.FormLink(link_spec_to_proto(spec), timeout=timeout_s)
-        return str((await self._call(call, timeout_s)).description)
+        request = link_spec_to_proto(spec)
+        return str((await self._call(self._stub.FormLink, request, timeout_s)).description)
 
     def session(
         self, timeout_s: float
@@ -181,7 +190,7 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
     async def get_info(self, timeout_s: float) -> WorkerInfo:
         """Handshake."""
         request = drafter_pb2.DrafterGetInfoRequest()
-        answer = await self._call(self._stub.GetInfo(request, timeout=timeout_s), timeout_s)
+        answer = await self._call(self._stub.GetInfo, request, timeout_s)
         return WorkerInfo(
             identity=plan_codec.identity_from_proto(answer.identity),
             model=plan_codec.model_info_from_proto(answer.model),
@@ -192,13 +201,12 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
         """Order this end of a link; returns its description."""
         timeout_s = spec.timeout_s + 1.0
         request = drafter_pb2.DrafterFormLinkRequest(link=link_spec_to_proto(spec))
-        call = self._stub.FormLink(request, timeout=timeout_s)
-        return str((await self._call(call, timeout_s)).description)
+        return str((await self._call(self._stub.FormLink, request, timeout_s)).description)
 
     async def drop_link(self, epoch: int, timeout_s: float) -> None:
         """Order a link to be given up."""
         request = drafter_pb2.DrafterDropLinkRequest(epoch=epoch)
-        await self._call(self._stub.DropLink(request, timeout=timeout_s), timeout_s)
+        await self._call(self._stub.DropLink, request, timeout_s)
 
     async def load_model(
         self, model: str, tokenizer_fingerprint: str, timeout_s: float
@@ -207,7 +215,7 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
         request = drafter_pb2.DrafterLoadModelRequest(
             model=model, tokenizer_fingerprint=tokenizer_fingerprint
         )
-        answer = await self._call(self._stub.LoadModel(request, timeout=timeout_s), timeout_s)
+        answer = await self._call(self._stub.LoadModel, request, timeout_s)
         return plan_codec.model_info_from_proto(answer.model)
 
     def session(

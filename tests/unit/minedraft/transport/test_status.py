@@ -235,6 +235,13 @@ def test_a_status_that_is_not_ours_becomes_the_nearest_error(code, cls):
     assert str(rebuilt) == f"{code.name}: why"
 
 
+def test_a_connection_that_broke_by_garbage_is_unavailable():
+    text = "Stream removed (Failed parsing HTTP/2 (Frame size 16761276 is larger than ...))"
+    unknown = grpc.StatusCode.UNKNOWN
+    wire = grpc.aio.AioRpcError(unknown, grpc.aio.Metadata(), grpc.aio.Metadata(), details=text)
+    assert type(status.from_rpc_error(wire)) is errors.WorkerUnavailableError
+
+
 @pytest.mark.parametrize("name", ["NoSuchError", "Exception", "", "ConfigError"])
 def test_a_peer_cannot_name_a_class_outside_the_tree(name):
     wire = grpc.aio.AioRpcError(
