@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_STOP_PATIENCE_S = 5.0
+_STOP_PATIENCE_S = 3.0
 """Longest an orderly end may take; then the ranks are killed."""
 
 
