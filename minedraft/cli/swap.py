@@ -41,5 +41,6 @@ def swap(
         result = client.swap_drafter(model=model, address=to, replace=replace, timeout_s=timeout)
     out.print(
         f"drafting with {result.model.name} over link epoch {result.epoch}: "
-        f"{result.duration_ns / 1e9:.2f} s in all, {result.warm_up_ns / 1e9:.2f} s of it warm-up"
+        f"{result.duration_ns / 1e9:.2f} s in all, {result.warm_up_ns / 1e9:.2f} s of it warm-up",
+        soft_wrap=True,
     )
