@@ -9,10 +9,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 skip() { echo "image: SKIPPED: $1"; exit 0; }
 [ "${IMAGE:-yes}" != no ] || skip 'IMAGE=no'
 [ "$(id -u)" = 0 ] || skip 'needs root (chroot isolation); run as root, or build with your own engine'
-for tool in buildah mmdebstrap unshare chroot; do
-  command -v "$tool" >/dev/null \
-    || skip "$tool is not installed (Debian: apt-get install buildah crun mmdebstrap)"
-done
+tools='buildah crun mmdebstrap'
+missing=$(for tool in $tools; do command -v "$tool" >/dev/null || printf '%s ' "$tool"; done)
+if [ -n "$missing" ]; then
+  command -v apt-get >/dev/null || skip "not installed: $missing"
+  echo "image: installing $missing"
+  # shellcheck disable=SC2086  # a list of words
+  { apt-get update -qq && apt-get install -qq --no-install-recommends $missing; } >/dev/null 2>&1 \
+    || skip "apt-get could not install $missing"
+fi
 unshare -m true 2>/dev/null || skip 'mount namespaces are not allowed here'
 
 mkdir -p "$out"
