@@ -20,6 +20,9 @@ class FakeNccl:
         self.ids = itertools.count()
         self.is_stuck = False
         """Communicators never come to be, and what is sent never arrives."""
+        self.is_silent = False
+        """What is sent never arrives, though all is well."""
+        self.is_garbling = False
         self.abort_gate = threading.Event()
         self.abort_gate.set()
 
@@ -84,7 +87,9 @@ class FakeCommunicator:
         assert peer == 1 - self.rank
         other = self.net.peer(self.unique_id, self.rank)
         words = stage.packet.copy()
-        if not self.net.is_stuck:
+        if self.net.is_garbling:
+            words[-1] ^= 1
+        if not self.net.is_stuck and not self.net.is_silent:
             other.arrived.put(words)
         stage.pending = self.is_moving
 

@@ -180,9 +180,9 @@ class CudaStage:
         torch.cuda.set_device(device)
         self._cuda: Any = torch.cuda
         self._host = torch.zeros(num_words, dtype=torch.int32, pin_memory=True)
-        self.packet = torch.zeros(num_words, dtype=torch.int32, device=device)
-        self._stream = self._cuda.Stream(device)
-        self._stream.wait_stream(torch.cuda.current_stream(device))  # it zeroes the packet
+        self._stream = self._cuda.Stream(device, priority=-1)  # before the model's kernels
+        with self._cuda.stream(self._stream):  # whoever gets this memory next comes after us
+            self.packet = torch.zeros(num_words, dtype=torch.int32, device=device)
         self._event = self._cuda.Event()
         self.stream_handle = int(self._stream.cuda_stream)
 

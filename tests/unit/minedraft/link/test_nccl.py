@@ -7,7 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from minedraft.errors import ConfigError, IncompatibleWorkerError, WorkerUnavailableError
+from minedraft.errors import (
+    ConfigError,
+    IncompatibleWorkerError,
+    ProtocolError,
+    WorkerUnavailableError,
+)
 from minedraft.link import nccl
 from minedraft.link.spec import LinkOptions, Transport
 from tests.fake_nccl import FakeNccl
@@ -95,10 +100,10 @@ async def test_when_one_end_closes_both_abort_and_only_the_other_reports(form, w
     end.close()
 
     lost, own = (ends.lost_r, ends.lost_s) if who == "sender" else (ends.lost_s, ends.lost_r)
-    gone = who == "sender"
-    says = "the connection to the drafter broke" if gone else "the verifier closed the link"
     assert await asyncio.to_thread(lost.happened.wait, 5)
-    assert lost.reports == [(1, says)]
+    ((epoch, reason),) = lost.reports
+    assert epoch == 1
+    assert ("drafter" if who == "sender" else "verifier closed the link") in reason
     assert own.reports == []
     await aborted(ends.lib_s, ends.lib_r)
 
@@ -131,6 +136,34 @@ async def test_an_error_that_nccl_reports_later_ends_the_link(form):
 
     assert await asyncio.to_thread(ends.lost_r.happened.wait, 5)
     assert ends.lost_r.reports == [(1, "nccl: remote process exited")]
+    await aborted(ends.lib_s, ends.lib_r)
+
+
+async def test_an_error_is_seen_while_a_receive_waits_for_the_device(form, net):
+    ends = await form()
+    net.is_silent = True
+    ends.lib_r.comms[0].failure = "remote process exited"
+
+    assert await asyncio.to_thread(ends.lost_r.happened.wait, 2)  # not the 5 s of the operation
+    assert ends.lost_r.reports == [(1, "nccl: remote process exited")]
+    await aborted(ends.lib_s, ends.lib_r)
+
+
+async def test_closing_ends_a_receive_that_waits_for_the_device(form, net):
+    ends = await form()
+    net.is_silent = True
+    ends.receiver.close()
+
+    for comm in ends.lib_r.comms:
+        assert await asyncio.to_thread(comm.is_aborted.wait, 2)  # not the 5 s of the operation
+    await aborted(ends.lib_s)
+
+
+async def test_a_first_packet_that_is_no_heartbeat_is_no_link(form, net):
+    net.is_garbling = True
+    ends = await form()
+    assert isinstance(ends.receiver, ProtocolError)
+    assert "the first packet is no heartbeat" in str(ends.receiver)
     await aborted(ends.lib_s, ends.lib_r)
 
 
