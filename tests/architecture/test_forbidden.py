@@ -24,9 +24,10 @@ FORBIDDEN_ATTRIBUTES = {
 PICKLES_INSIDE = re.compile(r"(\w+_object|\w+_object_list|(recv|send)_pyobj)")
 """Collectives and sockets that unpickle before anybody can look."""
 RUNS_TEXT = {"eval", "exec", "compile", "__import__"}
-MAY_READ_ENVIRONMENT = {"config.py", "cache.py"}
-"""Settings come in through config.py; the model cache has its customary variables. Anybody may
-pass the environment on to a child process: `{**os.environ, ...}`."""
+MAY_READ_ENVIRONMENT = {"config.py", "cache.py", "nccl_log.py"}
+"""Settings come in through config.py; the model cache has its customary variables; NCCL's log can
+be asked for in no other way. Anybody may pass the environment on to a child process:
+`{**os.environ, ...}`."""
 
 
 def complaints(tree: ast.Module, file_name: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "gpu_check.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_check.py"
 
 
 @pytest.fixture
