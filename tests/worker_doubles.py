@@ -161,4 +161,6 @@ class DrafterDouble:
         if not plan.rows:
             return None
         num_drafts = sum(row.num_draft_tokens for row in plan.rows)
-        return DraftResult(plan.step_id, plan.batch, num_drafts, len(plan.rows), StepTiming())
+        return DraftResult(
+            plan.step_id, plan.batch, num_drafts, len(plan.rows), StepTiming(), epoch=self.epoch
+        )

@@ -138,6 +138,7 @@ class Engine:
         self._send_draft.clear()
         self.timeline.forget_plans()
         self.core.verifier_lost()
+        self._wake()
 
     def drafter_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
         """A link to a drafter was formed; it drafts from now on."""

@@ -21,8 +21,11 @@ class Timeline:
         self._prefill_rows: dict[tuple[str, int], int] = {}
 
     def planned(self, draft: DraftPlan | None, verify: VerifyPlan) -> None:
-        """Remember how many rows of a step feed a prompt; results do not say."""
-        if draft is not None and draft.rows:
+        """Remember how many rows of a step feed a prompt; results do not say.
+
+        A draft plan without a verify step warms a drafter up, and that is not recorded.
+        """
+        if draft is not None and draft.rows and verify.rows:
             rows = sum(row.num_draft_tokens == 0 for row in draft.rows)
             self._prefill_rows["draft", draft.step_id] = rows
         if verify.rows:

@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from minedraft.admin import Mode
+from minedraft.api import Delta, Finished
+from minedraft.errors import (
+    DuplicateRequestError,
+    InvalidRequestError,
+    ProtocolError,
+    QueueFullError,
+    StateError,
+    WorkerUnavailableError,
+)
+from minedraft.plans import DraftResult, StepTiming
+from minedraft.services.coordinator.output import Finish
+from minedraft.services.coordinator.streams import EventStream
+from minedraft.types import FinishReason, RequestId
+from tests.engine_world import EngineWorld, make_sample, read
+from tests.worker_doubles import continuation
+
+SECOND = 10**9
+
+
+# -- requests -------------------------------------------------------------------------------
+
+
+async def test_a_request_runs_to_its_length_and_ends_once():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    sample = make_sample("r", (4, 5), 9)
+    world.engine.submit([sample])
+    world.run_dry()
+    tokens, ends = await read(sample.stream)
+    assert tokens[0] == continuation((4, 5), 9)
+    assert ends[0].reason is FinishReason.LENGTH
+    assert (ends[0].usage.num_prompt_tokens, ends[0].usage.num_output_tokens) == (2, 9)
+    assert ends[0].speculation.num_accepted_tokens > 0
+    assert world.core.counters.num_finished == {"length": 1}
+
+
+async def test_what_comes_after_a_stop_is_neither_sent_nor_committed():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    truth = continuation((4, 5), 9)
+    stop = truth[5]
+    kept = truth.index(stop) + 1
+    sample = make_sample("r", (4, 5), 30, stop_ids=(stop,))
+    world.engine.submit([sample])
+    world.run_dry()
+    tokens, ends = await read(sample.stream)
+    assert tokens[0] == truth[:kept]
+    assert (ends[0].reason, ends[0].stop_token_id) == (FinishReason.STOP, stop)
+    assert ends[0].usage.num_output_tokens == kept
+    assert world.core.counters.num_output_tokens == kept
+
+
+async def test_requests_wait_for_a_verifier():
+    world = EngineWorld()
+    sample = make_sample("r")
+    world.engine.submit([sample])
+    assert world.core.num_waiting == 1
+    world.verifier_up()
+    world.run_dry()
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
+
+
+async def test_the_samples_of_a_request_are_queued_all_or_none():
+    world = EngineWorld(max_waiting=3)
+    world.engine.submit([make_sample("r#1")])
+    stream = EventStream(2)
+    with pytest.raises(DuplicateRequestError, match="'r#1' is in use"):
+        world.engine.submit([make_sample("r", stream=stream), make_sample("r#1", index=1)])
+    assert list(world.core.requests) == ["r#1"]
+    with pytest.raises(QueueFullError):
+        world.engine.submit([make_sample(f"q{i}") for i in range(3)])
+    assert list(world.core.requests) == ["r#1"]
+    world.engine.submit([make_sample("r")])
+    assert world.engine.abort(RequestId("r"))
+
+
+async def test_samples_share_a_stream_and_end_one_by_one():
+    world = EngineWorld()
+    world.verifier_up()
+    stream = EventStream(2)
+    world.engine.submit(
+        [
+            make_sample("r", (1,), 3, stream=stream),
+            make_sample("r#1", (1,), 7, stream=stream, index=1),
+        ]
+    )
+    world.run_dry()
+    tokens, ends = await read(stream)
+    assert tokens == {0: continuation((1,), 3), 1: continuation((1,), 7)}
+    assert set(ends) == {0, 1}
+
+
+async def test_a_sample_whose_output_is_whole_already_ends_without_a_step():
+    world = EngineWorld()
+    sample = make_sample("r")
+    sample.request.output_token_ids = [1, 2]
+    sample.finish = Finish(FinishReason.STOP, stop_token_id=2)
+    world.engine.submit([sample])
+    assert world.core.requests == {}
+    tokens, ends = await read(sample.stream)
+    assert tokens == {}
+    assert (ends[0].reason, ends[0].stop_token_id) == (FinishReason.STOP, 2)
+    assert ends[0].usage.num_output_tokens == 2
+    assert not world.engine.abort(RequestId("r"))
+
+
+async def test_times_are_those_of_arrival_admission_first_token_and_end():
+    world = EngineWorld()
+    sample = make_sample("r", max_tokens=2)
+    world.now_ns = 100
+    world.engine.submit([sample])
+    world.now_ns = 130
+    world.verifier_up()
+    world.now_ns = 170
+    world.verify()
+    world.now_ns = 250
+    world.verify()
+    _, ends = await read(sample.stream)
+    timing = ends[0].timing
+    assert (timing.queue_ns, timing.ttft_ns, timing.e2e_ns) == (30, 70, 150)
+
+
+# -- aborts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2])
+async def test_an_abort_ends_a_request_in_whatever_phase_and_frees_what_it_had(num_steps):
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    sample = make_sample("r", max_tokens=40)
+    world.engine.submit([sample])
+    for _ in range(num_steps):
+        world.draft()
+        world.verify()
+    assert world.engine.abort(RequestId("r"))
+    assert not world.engine.abort(RequestId("r"))
+    world.run_dry()
+    world.draft()
+    _, ends = await read(sample.stream)
+    assert ends[0].reason is FinishReason.ABORT
+    assert world.core.blocks.num_used == 0
+    world.verify()
+    assert world.verifier.rows == world.drafters[1].rows == {}
+
+
+async def test_an_unknown_id_is_not_aborted():
+    assert not EngineWorld().engine.abort(RequestId("nobody"))
+
+
+# -- workers --------------------------------------------------------------------------------
+
+
+async def test_the_verifier_is_lost_and_the_output_stays_the_same():
+    world = EngineWorld(Mode(2, 4, 4))
+    world.verifier_up()
+    world.drafter_up(1)
+    samples = [make_sample(f"r{i}", (i + 1,), 20) for i in range(3)]
+    for sample in samples:
+        world.engine.submit([sample])
+    for _ in range(4):
+        world.draft()
+        world.verify()
+    world.engine.verifier_lost()
+    world.draft_plans.clear()
+    assert world.core.num_waiting == 3
+    world.verifier_up()
+    world.drafter_up(2)
+    world.run_dry()
+    for i, sample in enumerate(samples):
+        assert (await read(sample.stream))[0][0] == continuation((i + 1,), 20)
+
+
+async def test_a_smaller_verifier_ends_what_it_can_never_hold_with_an_error():
+    world = EngineWorld()
+    big, small = make_sample("big", max_tokens=40), make_sample("small", max_tokens=4)
+    world.engine.submit([big])
+    world.engine.submit([small])
+    world.verifier_up(num_blocks=4)  # 16 positions
+    world.run_dry()
+    with pytest.raises(InvalidRequestError, match="the pool has 4"):
+        await read(big.stream)
+    assert (await read(small.stream))[0][0] == continuation((1, 2, 3), 4)
+
+
+async def test_a_lost_drafter_means_no_drafts_from_the_next_step_on():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.verify()
+    assert world.verify_plans[-1].rows[0].num_draft_tokens == 4
+    world.engine.drafter_down(1)
+    world.draft_plans.clear()
+    world.verify()
+    assert world.verify_plans[-1].rows[0].num_draft_tokens == 0
+    assert not world.draft_plans
+
+
+async def test_an_answer_that_makes_no_sense_is_refused():
+    world = EngineWorld()
+    world.verifier_up()
+    world.engine.submit([make_sample("r")])
+    result = world.verifier.run()
+    row = replace(result.rows[0], base_len=99)
+    with pytest.raises(ProtocolError, match="base_len 99"):
+        world.engine.on_verify_result(replace(result, rows=(row,)))
+
+
+async def test_fail_all_ends_every_stream_with_the_error():
+    world = EngineWorld()
+    samples = [make_sample(f"r{i}") for i in range(3)]
+    for sample in samples:
+        world.engine.submit([sample])
+    world.engine.fail_all(WorkerUnavailableError("gone"))
+    for sample in samples:
+        with pytest.raises(WorkerUnavailableError, match="gone"):
+            await anext(sample.stream)
+    assert world.core.is_idle
+
+
+async def test_a_bug_in_the_core_ends_every_stream_and_the_service(monkeypatch):
+    world = EngineWorld()
+    world.verifier_up()
+    sample = make_sample("r")
+    world.engine.submit([sample])
+
+    def broken():
+        raise StateError("a bug")
+
+    monkeypatch.setattr(world.core, "plan", broken)
+    with capture_logs() as logs:
+        world.verify()
+    assert [entry["event"] for entry in logs] == ["engine.failed"]
+    with pytest.raises(StateError, match="a bug"):
+        await read(sample.stream)
+    with pytest.raises(StateError, match="a bug"):
+        await world.engine.failure
+
+
+# -- the draft timeout ----------------------------------------------------------------------
+
+
+def note(epoch: int, total_ns: int) -> DraftResult:
+    return DraftResult(999, 0, 4, 1, StepTiming(total_ns=total_ns), epoch)
+
+
+async def test_the_draft_timeout_follows_the_longest_recent_draft_step():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    assert world.core.draft_timeout_ns == 30 * SECOND, "nothing is known yet"
+    world.engine.on_draft_result(note(1, 10**6))
+    world.engine.pump()
+    assert world.core.draft_timeout_ns == 1 * SECOND, "the floor"
+    world.engine.on_draft_result(note(1, 2 * SECOND))
+    world.engine.pump()
+    assert world.core.draft_timeout_ns == 12 * SECOND
+    for _ in range(16):
+        world.engine.on_draft_result(note(1, 10**6))
+    world.engine.pump()
+    assert world.core.draft_timeout_ns == 1 * SECOND, "long ago"
+    world.drafter_up(2)
+    assert world.core.draft_timeout_ns == 30 * SECOND, "another drafter"
+
+
+async def test_plans_carry_the_draft_timeout():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    world.engine.on_draft_result(note(1, 3 * SECOND))
+    world.engine.submit([make_sample("r")])
+    assert world.verify_plans[-1].draft_timeout_ns == 18 * SECOND
+
+
+# -- warm-up and cut-over -------------------------------------------------------------------
+
+
+async def settled() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
+    world = EngineWorld(Mode(2, 4, 4))
+    world.verifier_up()
+    world.drafter_up(1)
+    samples = [make_sample(f"r{i}", (i + 1,), 30) for i in range(3)]
+    for sample in samples:
+        world.engine.submit([sample])
+    for _ in range(3):
+        world.draft()
+        world.verify()
+    num_spans = len(world.engine.timeline.spans(since_unix_ns=-1))
+    world.warm_up(2)
+    waiting = asyncio.ensure_future(world.engine.until(lambda: world.core.is_ready(2)))
+    await settled()
+    assert not waiting.done()
+    assert {plan.epoch for plan in world.draft_plans} == {1, 2}
+    world.draft()
+    await waiting
+    lanes = [span.lane for span in world.engine.timeline.spans(since_unix_ns=-1)]
+    assert lanes.count("draft") == len(lanes[num_spans:]) + lanes[:num_spans].count("draft")
+    world.engine.cut_over(1, 2)
+    assert world.core.uses(1), "steps in flight are still the old one's"
+    drained = asyncio.ensure_future(world.engine.until(lambda: not world.core.uses(1)))
+    await settled()
+    assert not drained.done()
+    world.draft()
+    world.verify()
+    world.verify()
+    await drained
+    world.engine.drafter_down(1)
+    world.run_dry()
+    for i, sample in enumerate(samples):
+        tokens, ends = await read(sample.stream)
+        assert tokens[0] == continuation((i + 1,), 30)
+        assert ends[0].speculation.num_accepted_tokens > 0
+
+
+async def test_a_warm_up_leaves_nothing_behind_in_the_timeline():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.draft()
+    world.verify()
+    world.warm_up(2)
+    while world.core.num_running:
+        world.draft()
+        world.verify()
+    world.draft()
+    assert not world.engine.timeline._prefill_rows
+
+
+async def test_who_waits_is_woken_when_a_warming_drafter_is_lost():
+    world = EngineWorld()
+    world.verifier_up()
+    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.verify()
+    world.warm_up(2)
+    waiting = asyncio.ensure_future(world.engine.until(lambda: world.core.is_ready(2)))
+    await settled()
+    assert not waiting.done()
+    world.engine.drafter_down(2)
+    await waiting
+    assert world.core.warming_epochs == ()
+
+
+async def test_who_waits_for_the_old_drafter_to_drain_is_woken_when_the_verifier_is_lost():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.verify()
+    assert world.core.uses(1)
+    waiting = asyncio.ensure_future(world.engine.until(lambda: not world.core.uses(1)))
+    await settled()
+    world.engine.verifier_lost()
+    await settled()
+    assert waiting.done()
+
+
+async def test_until_holds_already():
+    await EngineWorld().engine.until(lambda: True)
+
+
+async def test_a_wait_that_was_given_up_disturbs_nobody():
+    world = EngineWorld()
+    waiting = asyncio.ensure_future(world.engine.until(lambda: False))
+    await settled()
+    waiting.cancel()
+    await settled()
+    world.engine.drafter_down(1)
+    assert waiting.cancelled()
+
+
+async def test_deltas_are_only_of_tokens_that_are_committed():
+    world = EngineWorld()
+    world.verifier_up()
+    sample = make_sample("r", max_tokens=3)
+    world.engine.submit([sample])
+    world.verify()
+    assert await anext(sample.stream) == Delta(0, tuple(continuation((1, 2, 3), 1)), "")
+    world.verify()
+    world.verify()
+    events = [event async for event in sample.stream]
+    assert [type(event) for event in events] == [Delta, Finished]
