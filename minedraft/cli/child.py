@@ -78,6 +78,11 @@ class Child:
                 await asyncio.to_thread(file.close)
         return cls(name, process, ours, log)
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     async def ready(self) -> str:
         """Wait until it serves.
 

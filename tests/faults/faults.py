@@ -33,8 +33,9 @@ async def restart(world: World, role: str) -> None:
 
         async def is_another():
             await world.until(
-                lambda s: is_up(s)
-                and worker_of(s, role).identity.instance_id not in {"", before[role]}
+                lambda s: (
+                    is_up(s) and worker_of(s, role).identity.instance_id not in {"", before[role]}
+                )
             )
 
         world.healing.append(is_another())
@@ -57,7 +58,7 @@ async def stop(world: World, role: str) -> None:
 
 
 async def hang(world: World, role: str) -> None:
-    """It runs no plan for a while: without a drafter the others go on, without a verifier nobody."""
+    """It runs no plan for a while. Without a drafter others go on, without a verifier nobody."""
     world.hooks.open_gates()
     world.hooks.gates[role].close()
     before = (await world.status()).counters

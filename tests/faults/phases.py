@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tests.faults.hooks import Hooks, has_drafts
 from tests.faults.world import total

@@ -41,8 +41,6 @@ class World:
     """Straight to the coordinator, without patience."""
     healing: list = field(default_factory=list)
     """What to await once everything may go on."""
-    num_terminal: list[int] = field(default_factory=list)
-    """Terminal events a request."""
 
     async def status(self):
         """The status; waits for a coordinator that is away."""
@@ -101,7 +99,7 @@ def worker_of(status, role: str):
 
 @asynccontextmanager
 async def a_world(target, link: str, mode: tuple[int, int, int], hooks: Hooks):
-    """Everything up: the drafter is the target itself, so every draft that arrives in time counts."""
+    """Everything up. The drafter is the target itself: every draft that is in time is accepted."""
     world = World(link, hooks)
     common = {"model": str(target), "listen": LOOPBACK, "num_blocks": 64, "block_size": 8}
     async with AsyncExitStack() as stack:
@@ -113,7 +111,11 @@ async def a_world(target, link: str, mode: tuple[int, int, int], hooks: Hooks):
 
         async def launch(role, run, config):
             world.services[role] = service = Service(run, config)
-            stack.push_async_callback(lambda: world.services[role].stop())
+
+            async def stop():
+                await world.services[role].stop()  # the last of its lives
+
+            stack.push_async_callback(stop)
             address = await service.start()
             if role not in world.proxies:
                 return address
