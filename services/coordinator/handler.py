@@ -21,7 +21,7 @@ from minedraft.errors import (
 from minedraft.services.coordinator.config import MAX_BATCHES
 from minedraft.services.coordinator.intake import Intake
 from minedraft.services.coordinator.swap import Swapper
-from minedraft.validation import validate_abort
+from minedraft.validation import MAX_SAMPLES, validate_abort
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -82,11 +82,12 @@ class Handler:
         Raises:
             MineDraftError: refused, or failed on the way.
         """
-        if self._draining:
-            raise DrainingError("the service is shutting down; try another one, or later")
-        self._engine.core.check_capacity(request.sampling.n)
+        self._refuse_if_draining()
+        # Not more than a valid n: an invalid one must not look like a queue that is full for now.
+        self._engine.core.check_capacity(min(request.sampling.n, MAX_SAMPLES))
         intake = Intake(self._tokenizer, self._target(), self._config.max_draft_tokens)
         request_id, seed, num_prompt_tokens, samples, stream = await intake.accept(request)
+        self._refuse_if_draining()  # the drain may have begun meanwhile
         if request_id in self._samples:
             if not request.resumed:
                 raise DuplicateRequestError(f"request_id {request_id!r} is in use")
@@ -100,9 +101,10 @@ class Handler:
             async for event in stream:
                 yield event
         finally:
+            # Otherwise a resumed stream took over, and the ids of these samples are its own now.
             if self._samples.get(request_id) is samples:
                 del self._samples[request_id]
-            self._abort(samples)
+                self._abort(samples)
             if not self._samples:
                 self._empty.set()
 
@@ -173,6 +175,10 @@ class Handler:
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
         return self._engine.timeline.spans(max_spans=max_spans, since_unix_ns=since_unix_ns)
+
+    def _refuse_if_draining(self) -> None:
+        if self._draining:
+            raise DrainingError("the service is shutting down; try another one, or later")
 
     def _target(self) -> ModelInfo:
         model = self._membership.model
