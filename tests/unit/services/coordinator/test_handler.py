@@ -108,6 +108,7 @@ async def test_no_verifier_is_said_with_the_reason():
 
 async def test_more_samples_than_anybody_may_ask_for_are_invalid_not_a_full_queue():
     served = Served()
+    served.world.core.max_waiting = 16
     with pytest.raises(InvalidRequestError, match=r"sampling\.n"):
         await anext(served.generate(n=10**6))
 
