@@ -104,6 +104,13 @@ class Membership:
                 self.engine.drafter_down(epoch)
         self._changed.set()
 
+    def stop_warming(self, member: Member[DrafterConnection]) -> None:
+        """The link that shall take over is over; the one that serves, if there is one, stays."""
+        epoch, member.warming_epoch = member.warming_epoch, 0
+        if epoch:
+            self.engine.drafter_down(epoch)
+        self._changed.set()
+
     # -- sessions ---------------------------------------------------------------------------
 
     def _dial(self, member: Member[DrafterConnection]) -> None:
@@ -190,7 +197,8 @@ class Membership:
             self._changed.clear()
             for member in list(self.drafters):
                 is_there = member.connection is not None and self.verifier.connection is not None
-                if is_there and not member.link_epoch and not member.is_joining:
+                has_link = member.link_epoch or member.warming_epoch
+                if is_there and not has_link and not member.is_joining:
                     await self._link(member)
 
     async def _link(self, member: Member[DrafterConnection]) -> None:
@@ -215,5 +223,4 @@ class Membership:
                 log.warning("link.down", epoch=lost.epoch, why=lost.reason)
                 self.unlink(member)
             elif member.warming_epoch == lost.epoch:
-                member.warming_epoch = 0
-                self.engine.drafter_down(lost.epoch)
+                self.stop_warming(member)

@@ -118,15 +118,11 @@ class Swapper:
             if new is not old:
                 await self._membership.leave(new)
             raise
-        await self._let_go(old, old_epoch, new)
-        new.is_joining = False
-        if new.warming_epoch == formed.epoch:
-            new.link_epoch, new.warming_epoch = formed.epoch, 0
-            new.link_description = formed.description
-            if new.info is not None:
-                new.info = replace(new.info, model=model)
-        else:  # lost while the old link drained: a new one is formed like after any loss
-            self._membership.unlink(new)
+        try:
+            await self._drain(old_epoch)
+        finally:  # also if whoever ordered the swap has left: there is no way back
+            self._settle(old, new, model, formed)
+            await self._let_go(old, old_epoch, new)
         return SwapResult(formed.epoch, model, self._clock() - began, warm_up_ns)
 
     def _old(self, address: str) -> Drafter:
@@ -175,8 +171,7 @@ class Swapper:
             async with asyncio.timeout(_WARM_UP_S):
                 await self._engine.until(lambda: self._engine.core.is_ready(formed.epoch))
         except BaseException as err:
-            new.warming_epoch = 0
-            self._engine.drafter_down(formed.epoch)
+            self._membership.stop_warming(new)
             if isinstance(err, TimeoutError):
                 raise WorkerUnavailableError(
                     f"drafter {new.address} did not catch up within {_WARM_UP_S:g} s"
@@ -187,15 +182,29 @@ class Swapper:
         self._engine.cut_over(old_epoch, formed.epoch)
         return formed, self._clock() - began
 
-    async def _let_go(self, old: Drafter, old_epoch: int, new: Drafter) -> None:
-        """Drain the old link, then drop it; another process's old drafter leaves altogether."""
+    async def _drain(self, old_epoch: int) -> None:
+        """Wait until no step in flight needs the old link."""
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._engine.until(lambda: not self._engine.core.uses(old_epoch))
         except TimeoutError:
             log.warning("swap.not_drained", epoch=old_epoch)
-        old.link_epoch, old.link_description = 0, ""
+
+    def _settle(self, old: Drafter, new: Drafter, model: ModelInfo, formed: Formed) -> None:
+        """Note who drafts now; at once, so that nobody links a member in between."""
+        old_epoch, old.link_epoch, old.link_description = old.link_epoch, 0, ""
         self._engine.drafter_down(old_epoch)
+        new.is_joining = False
+        if new.warming_epoch != formed.epoch:  # lost while the old link drained
+            self._membership.unlink(new)  # a new one is formed like after any loss
+            return
+        new.link_epoch, new.warming_epoch = formed.epoch, 0
+        new.link_description = formed.description
+        if new.info is not None:
+            new.info = replace(new.info, model=model)
+
+    async def _let_go(self, old: Drafter, old_epoch: int, new: Drafter) -> None:
+        """Drop the old link; if another process took over, the old one leaves altogether."""
         if new is not old:
             await self._membership.leave(old)
         elif old.connection is not None and old_epoch:

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from minedraft.errors import WorkerUnavailableError
+from minedraft.plans import LinkLost
+from tests.engine_world import make_sample, read
+from tests.membership_world import MembershipWorld, settled
+from tests.worker_doubles import continuation
+
+
+@pytest.fixture
+async def world(monkeypatch):
+    async with MembershipWorld(monkeypatch) as world:
+        yield world
+
+
+async def test_a_verifier_and_a_drafter_join_and_are_linked(world):
+    verifier, drafter = world.verifier(), world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    assert verifier.formed == drafter.formed == [1]
+    assert world.membership.model == verifier.info.model
+    status = world.membership.status()
+    assert [(w.role, w.connected, w.link_epoch) for w in status[:2]] == [
+        ("verifier", True, 0),
+        ("drafter", True, 1),
+    ]
+    assert status[1].link_description == "a link"
+
+
+async def test_a_drafter_waits_for_a_verifier_to_be_compared_with(world):
+    drafter = world.drafter()
+    await settled()
+    assert not drafter.is_open
+    world.verifier()
+    await world.until(lambda: world.core.epoch == 1)
+
+
+async def test_a_drafter_with_another_vocabulary_is_refused_and_the_service_goes_on(world):
+    world.verifier()
+    world.drafter(fingerprint="other")
+    member = world.membership.drafters[0]
+    await world.until(lambda: "another vocabulary" in member.last_error)
+    assert member.connection is None
+    sample = make_sample("r")
+    world.engine.submit([sample])
+    world.work()
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
+
+
+async def test_a_verifier_of_another_vocabulary_than_the_tokenizer_is_refused(world):
+    world.verifier(fingerprint="other")
+    await world.until(lambda: "tokenizer fingerprint" in world.membership.verifier.last_error)
+    assert world.core.verifier_info is None
+
+
+async def test_a_verifier_that_comes_back_must_have_the_same_model(world):
+    first = world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+    first.end()
+    await world.until(lambda: world.core.verifier_info is None)
+    second = world.verifier(name="another", vocab_size=99)
+    await world.until(lambda: "another model" in world.membership.verifier.last_error)
+    second.leave()
+    world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+
+
+async def test_losing_the_verifier_takes_the_links_down_and_they_are_formed_again(world):
+    verifier, drafter = world.verifier(), world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    verifier.end()
+    await world.until(lambda: world.core.verifier_info is None)
+    assert world.core.epoch == 0
+    assert verifier.is_closed
+    world.verifier()
+    await world.until(lambda: world.core.epoch == 2)
+    assert drafter.formed == [1, 2]
+
+
+async def test_losing_the_drafter_means_no_drafts_until_it_is_back(world):
+    world.verifier()
+    drafter = world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    drafter.end()
+    await world.until(lambda: world.core.epoch == 0)
+    assert world.membership.drafters[0].status().connected is False
+    assert drafter.is_closed
+    world.drafter()
+    await world.until(lambda: world.core.epoch == 2)
+
+
+@pytest.mark.parametrize("who", ["verifier", "drafter"])
+async def test_a_lost_link_is_formed_anew_whoever_says_so(world, who):
+    workers = {"verifier": world.verifier(), "drafter": world.drafter()}
+    await world.until(lambda: world.core.epoch == 1)
+    workers[who].say(LinkLost(1, "cable"))
+    await world.until(lambda: world.core.epoch == 2)
+    workers["verifier"].say(LinkLost(1, "told twice"))
+    await settled()
+    assert world.core.epoch == 2
+
+
+async def test_a_link_that_does_not_form_is_tried_again_and_said_so(world):
+    world.verifier()
+    drafter = world.drafter()
+    drafter.form_error = WorkerUnavailableError("no route")
+    member = world.membership.drafters[0]
+    await world.until(lambda: member.last_error == "link: no route")
+    drafter.form_error = None
+    await world.until(lambda: bool(world.core.epoch))
+    assert member.last_error == ""
+
+
+async def test_a_drafter_that_leaves_while_its_link_is_formed_gets_none(world):
+    verifier = world.verifier()
+    drafter = world.drafter()
+    gate = drafter.form_gate = asyncio.Event()
+    await world.until(lambda: drafter.formed == [1])
+    drafter.end()
+    await world.until(lambda: drafter.is_closed)
+    gate.set()
+    await settled()
+    assert world.core.epoch == 0
+    world.drafter()
+    await world.until(lambda: world.core.epoch == 2)
+    assert verifier.formed == [1, 2]
+
+
+async def test_two_drafters_share_the_batches_and_one_takes_all_when_the_other_goes(world):
+    world.verifier()
+    first, second = world.drafter(), world.drafter("drafter-b:1")
+    await world.until(lambda: len(world.core._drafters.epochs) == 2)
+    assert {world.core._drafters.of_batch(b)[0] for b in range(2)} == {1, 2}
+    first.end()
+    await world.until(lambda: len(world.core._drafters.epochs) == 1)
+    assert second.is_open
+    assert {world.core._drafters.of_batch(b)[0] for b in range(2)} == {world.core.epoch}
+
+
+async def test_a_nonsense_answer_ends_the_verifiers_session_and_the_output_stays_the_same(world):
+    verifier = world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+    sample = make_sample("r")
+    world.engine.submit([sample])
+    verifier.say_nonsense()
+    await world.until(lambda: verifier.is_closed)
+    assert "committed length" in world.membership.verifier.last_error
+    world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+    world.work()
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
+
+
+async def test_the_same_complaint_is_logged_once(monkeypatch):
+    with capture_logs() as logs:
+        async with MembershipWorld(monkeypatch) as world:
+            await world.until(lambda: world.num_dials["verifier:1"] > 9)
+    assert world.membership.verifier.last_error == "verifier:1 is not there"
+    lost = [entry for entry in logs if entry["event"] == "worker.lost"]
+    assert [entry["address"] for entry in lost] == ["verifier:1"]

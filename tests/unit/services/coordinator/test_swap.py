@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from minedraft.admin import SwapOrder
+from minedraft.errors import (
+    IncompatibleWorkerError,
+    ModelError,
+    PreconditionError,
+    RequestNotFoundError,
+    SwapInProgressError,
+    WorkerUnavailableError,
+)
+from minedraft.plans import LinkLost
+from minedraft.services.coordinator import swap as swap_module
+from minedraft.services.coordinator.swap import Swapper
+from tests.engine_world import make_sample, read
+from tests.membership_world import MembershipWorld, settled
+from tests.worker_doubles import continuation
+
+IN_PLACE = SwapOrder(model="new")
+GREEN = "green:1"
+
+
+@pytest.fixture
+async def world(monkeypatch):
+    monkeypatch.setattr(swap_module, "_POLL_S", 0.0)
+    async with MembershipWorld(monkeypatch, drafters=("drafter:1",)) as world:
+        world.target = world.verifier()
+        world.old = world.drafter()
+        await world.until(lambda: world.core.epoch == 1)
+        world.swapper = Swapper(world.membership)
+        world.sample = make_sample("r", max_tokens=60)
+        world.engine.submit([world.sample])
+        for _ in range(3):
+            world.draft()
+            world.verify()
+        yield world
+
+
+async def finish(world) -> None:
+    world.work()
+    tokens, ends = await read(world.sample.stream)
+    assert tokens[0] == continuation((1, 2, 3), 60)
+    assert ends[0].speculation.num_accepted_tokens > 0
+
+
+def begin(world, order=IN_PLACE) -> asyncio.Task:
+    return asyncio.create_task(world.swapper.swap(order))
+
+
+async def warmed(world, epoch=2) -> None:
+    """The new drafter is linked and has caught up; it takes over."""
+    await world.until(lambda: epoch in world.core.warming_epochs)
+    world.draft()
+    await world.until(lambda: world.core.epoch == epoch)
+
+
+# -- what goes well -------------------------------------------------------------------------
+
+
+async def test_in_place_the_old_model_drafts_until_the_new_one_has_caught_up(world):
+    swap = begin(world)
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    assert world.core.epoch == 1
+    await warmed(world)
+    assert not swap.done(), "a step in flight still gets its drafts from the old one"
+    assert world.core.uses(1)
+    world.verify()
+    result = await swap
+    assert (result.epoch, result.model.name) == (2, "new")
+    assert 0 < result.warm_up_ns <= result.duration_ns
+    assert world.old.dropped == [1]
+    member = world.membership.drafters[0]
+    assert (member.link_epoch, member.warming_epoch) == (2, 0)
+    assert member.status().model.name == "new"
+    assert (world.swapper.status.num_done, world.swapper.status.num_failed) == (1, 0)
+    await finish(world)
+
+
+async def test_another_process_takes_over_and_the_old_one_leaves(world):
+    green = world.drafter(GREEN)
+    swap = begin(world, SwapOrder(address=GREEN))
+    await warmed(world)
+    world.verify()
+    assert (await swap).epoch == 2
+    assert [member.address for member in world.membership.drafters] == [GREEN]
+    assert world.old.is_closed
+    assert green.is_open
+    assert not world.membership.drafters[0].is_joining
+    await finish(world)
+
+
+async def test_after_a_swap_a_lost_link_is_formed_anew(world):
+    swap = begin(world)
+    await warmed(world)
+    world.verify()
+    await swap
+    world.target.say(LinkLost(2, "cable"))
+    await world.until(lambda: world.core.epoch == 3)
+    await finish(world)
+
+
+async def test_a_second_swap_works_like_the_first(world):
+    for epoch in (2, 3):
+        swap = begin(world)
+        await warmed(world, epoch)
+        world.verify()
+        assert (await swap).epoch == epoch
+    assert world.old.dropped == [1, 2]
+    await finish(world)
+
+
+# -- what is refused ------------------------------------------------------------------------
+
+
+async def test_a_second_swap_at_the_same_time_is_refused(world):
+    swap = begin(world)
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    with pytest.raises(SwapInProgressError, match="under way"):
+        await world.swapper.swap(IN_PLACE)
+    await warmed(world)
+    world.verify()
+    await swap
+
+
+async def test_without_a_verifier_there_is_nothing_to_compare_with(world):
+    world.target.end()
+    await world.until(lambda: world.core.verifier_info is None)
+    with pytest.raises(PreconditionError, match="no verifier"):
+        await world.swapper.swap(IN_PLACE)
+
+
+async def test_an_unknown_drafter_cannot_be_replaced(world):
+    with pytest.raises(RequestNotFoundError, match="'nobody:1'"):
+        await world.swapper.swap(SwapOrder(model="new", replace="nobody:1"))
+
+
+async def test_a_member_cannot_join_again(world):
+    with pytest.raises(PreconditionError, match="drafter:1 is a member already"):
+        await world.swapper.swap(SwapOrder(address="drafter:1"))
+
+
+# -- what fails: the old one stays ----------------------------------------------------------
+
+
+async def old_one_stays(world) -> None:
+    await settled()
+    assert world.core.epoch == 1
+    assert world.core.warming_epochs == ()
+    assert [member.address for member in world.membership.drafters] == ["drafter:1"]
+    member = world.membership.drafters[0]
+    assert (member.link_epoch, member.warming_epoch) == (1, 0)
+    assert world.swapper.status.num_failed == 1
+    await finish(world)
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_old_one_in_place(world):
+    world.old.load_error = IncompatibleWorkerError("another vocabulary")
+    with pytest.raises(IncompatibleWorkerError, match="another vocabulary"):
+        await begin(world)
+    assert world.swapper.status.last_error == "another vocabulary"
+    await old_one_stays(world)
+
+
+async def test_a_link_that_does_not_form_leaves_the_old_one_in_place(world):
+    world.old.form_error = WorkerUnavailableError("no route")
+    with pytest.raises(WorkerUnavailableError, match="no route"):
+        await begin(world)
+    world.old.form_error = None
+    await old_one_stays(world)
+
+
+async def test_another_process_that_does_not_fit_leaves_the_old_one_in_place(world):
+    green = world.drafter(GREEN, fingerprint="other")
+    with pytest.raises(IncompatibleWorkerError, match="another vocabulary"):
+        await begin(world, SwapOrder(address=GREEN))
+    assert green.formed == []
+    await old_one_stays(world)
+
+
+async def test_another_process_that_is_not_there_leaves_the_old_one_in_place(world, monkeypatch):
+    monkeypatch.setattr(swap_module, "_JOIN_S", 0.0)
+    with pytest.raises(WorkerUnavailableError, match="green:1 did not join"):
+        await begin(world, SwapOrder(address=GREEN))
+    await old_one_stays(world)
+
+
+async def test_a_link_lost_during_the_warm_up_leaves_the_old_one_in_place(world):
+    green = world.drafter(GREEN)
+    swap = begin(world, SwapOrder(address=GREEN))
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    world.target.say(LinkLost(2, "cable"))
+    with pytest.raises(WorkerUnavailableError, match="lost while it warmed up"):
+        await swap
+    assert green.is_closed
+    await old_one_stays(world)
+
+
+async def test_another_process_that_dies_in_the_warm_up_leaves_the_old_one_in_place(world):
+    green = world.drafter(GREEN)
+    swap = begin(world, SwapOrder(address=GREEN))
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    green.end()
+    with pytest.raises(WorkerUnavailableError, match="lost while it warmed up"):
+        await swap
+    await old_one_stays(world)
+
+
+async def test_a_drafter_that_never_catches_up_leaves_the_old_one_in_place(world, monkeypatch):
+    monkeypatch.setattr(swap_module, "_WARM_UP_S", 0.0)
+    with pytest.raises(WorkerUnavailableError, match="did not catch up within 0 s"):
+        await begin(world)
+    await old_one_stays(world)
+
+
+async def test_whoever_orders_a_swap_and_leaves_in_the_warm_up_leaves_the_old_one_in_place(world):
+    swap = begin(world)
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    swap.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await swap
+    assert world.swapper.status.last_error == "CancelledError"
+    await old_one_stays(world)
+
+
+# -- what fails after the cut-over ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [IN_PLACE, SwapOrder(address=GREEN)], ids=["model", "address"])
+async def test_whoever_leaves_after_the_cut_over_leaves_a_new_one_that_is_kept_linked(world, order):
+    world.drafter(GREEN)
+    swap = begin(world, order)
+    await warmed(world)
+    swap.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await swap
+    await settled()
+    (member,) = world.membership.drafters
+    assert (member.link_epoch, member.warming_epoch) == (2, 0)
+    world.verify()
+    world.target.say(LinkLost(2, "cable"))
+    await world.until(lambda: world.core.epoch == 3)
+    await finish(world)
+
+
+async def test_a_new_link_lost_while_the_old_one_drains_is_formed_anew(world):
+    swap = begin(world)
+    await warmed(world)
+    world.target.say(LinkLost(2, "cable"))
+    await settled()
+    world.verify()
+    await swap
+    await world.until(lambda: world.core.epoch == 3)
+    await finish(world)
+
+
+async def test_the_verifier_is_lost_while_the_old_one_drains(world):
+    swap = begin(world)
+    await warmed(world)
+    world.target.end()
+    await swap
+    world.verifier()
+    await world.until(lambda: world.core.epoch == 3)
+    await finish(world)
+
+
+async def test_nobody_links_a_drafter_whose_old_link_is_being_dropped(world):
+    """Whatever wakes the membership meanwhile."""
+    gate = world.old.drop_gate = asyncio.Event()
+    swap = begin(world)
+    await warmed(world)
+    world.verify()
+    await world.until(lambda: world.old.dropped == [1])
+    world.membership._changed.set()
+    await settled()
+    assert world.old.formed == [1, 2]
+    gate.set()
+    await swap
+    assert world.core.epoch == 2
+    await finish(world)
+
+
+async def test_a_model_error_is_a_failed_swap(world):
+    world.old.load_error = ModelError("models/new: no config.json")
+    with pytest.raises(ModelError):
+        await begin(world)
+    await old_one_stays(world)
