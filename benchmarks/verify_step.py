@@ -5,7 +5,7 @@ equal lengths, rolled back by crop) and ours, so that a busy machine slows both.
 process CPU time, per round, then the median; the JSON has wall times beside them. Also a loop of
 16 rows x 1 token.
 
-    python benchmarks/verify_step.py --model DIR [--json OUT]
+    python benchmarks/verify_step.py [--model DIR] [--json OUT]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from minedraft.hub.pairs import ensure_pair
 from minedraft.model.batch import RowInput
 from minedraft.model.loader import DTYPES, load_runner
 
@@ -105,7 +106,7 @@ def measure(model_dir: Path, dtype: str, args: argparse.Namespace) -> dict[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="default: the demo target")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--rounds", type=int, default=25)
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--decode-steps", type=int, default=16)
     parser.add_argument("--core", type=int, default=None, help="pin to this core")
     args = parser.parse_args()
+    args.model = args.model or ensure_pair("smollm2").target_dir
     torch.set_num_threads(1)
     if args.core is not None:
         os.sched_setaffinity(0, {args.core})
