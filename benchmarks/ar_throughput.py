@@ -81,7 +81,9 @@ def theirs(target: Path, prompts: list[list[int]], repeat: int) -> dict[str, lis
     config = GenerationConfig(
         max_new_tokens=NUM_TOKENS, min_new_tokens=NUM_TOKENS, do_sample=False, pad_token_id=0
     )
-    bounded = ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=1024, max_memory_percent=0.05)
+    bounded = ContinuousBatchingConfig(
+        num_blocks=64, max_batch_tokens=1024, max_memory_percent=0.05
+    )
 
     def generate() -> int:
         output = model.generate(input_ids=padded, attention_mask=mask, generation_config=config)
@@ -132,7 +134,9 @@ def main() -> None:
         verdict = "OK" if ratio >= TARGETS[name] else "MISS"
         report["tokens_per_cpu_s"][name] = median
         report[f"over_{name}"] = ratio
-        print(f"transformers {name}: {median:.1f}; ratio {ratio:.2f} (want {TARGETS[name]}) {verdict}")
+        print(
+            f"transformers {name}: {median:.1f}; ratio {ratio:.2f} (want {TARGETS[name]}) {verdict}"
+        )
     if args.json:
         args.json.write_text(json.dumps(report, indent=2))
 

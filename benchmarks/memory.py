@@ -70,9 +70,8 @@ def main() -> None:
     fits = report["rss_mib_after"] <= MAX_MIB
     steady = report["growth"] <= MAX_GROWTH
     print(in_words(report["machine"]))
-    print(
-        f"coordinator: {report['rss_mib_after']:.0f} MiB (want <= {MAX_MIB:.0f}) {'OK' if fits else 'MISS'}"
-    )
+    verdict = "OK" if fits else "MISS"
+    print(f"coordinator: {report['rss_mib_after']:.0f} MiB (want <= {MAX_MIB:.0f}) {verdict}")
     print(
         f"growth over {args.requests} short requests: {report['growth']:.1%} "
         f"(want <= {MAX_GROWTH:.0%}) {'OK' if steady else 'MISS'}"

@@ -13,15 +13,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from minedraft.bench.machine import describe, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "bench"
@@ -41,6 +43,7 @@ class Line:
 
     @property
     def is_met(self) -> bool:
+        """Whether the figure reaches its target."""
         return self.figure <= self.target if self.at_most else self.figure >= self.target
 
 
