@@ -204,7 +204,8 @@ async def test_admin_calls_speak_plain_values(client: Client, fake: FakeCoordina
 
 def test_every_rpc_has_a_client_method():
     named = {"GetModelInfo": "model_info", "GetServerInfo": "server_info", "GetStatus": "status",
-             "SetMode": "set_mode", "SwapDrafter": "swap_drafter", "GetTimeline": "timeline", "Generate": "generate",
+             "SetMode": "set_mode", "SwapDrafter": "swap_drafter",
+             "GetTimeline": "timeline", "Generate": "generate",
              "Abort": "abort"}  # fmt: skip
     rpcs = {
         method.name
