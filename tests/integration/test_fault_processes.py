@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from benchmarks.fleet import Fleet, is_up, total, until
+from benchmarks.fleet import Fleet, Service, is_up, total, until
 from minedraft.client import NO_RETRIES, Client, RetryPolicy
 from tests.faults.tcp_proxy import Proxy
 from tests.tiny_models import make_tiny_llama
@@ -47,7 +47,7 @@ class World:
 
 
 @asynccontextmanager
-async def a_fleet(directory: Path, *verifier: str):
+async def a_fleet(directory: Path):
     """Drafter and target are the same model: every draft that comes in time is accepted."""
     target = make_tiny_llama(directory / "target")
     async with AsyncExitStack() as stack:
@@ -66,7 +66,6 @@ async def a_fleet(directory: Path, *verifier: str):
             target,
             directory,
             workers=("--num-blocks=128", "--block-size=8", "--grace-s=0.2"),
-            verifier=verifier,
             coordinator=(*MODE, "--reconnect-s=0.05", "--grace-s=20", "--prefill-budget-tokens=64"),
             front=front,
         )
@@ -120,7 +119,7 @@ async def freeze(world, role):
     service = world.fleet.services[role]
     service.signal(signal.SIGSTOP)
     try:
-        await asyncio.sleep(FREEZE_S)
+        await asyncio.sleep(FREEZE_S if role != "coordinator" else 1.0)
     finally:
         service.signal(signal.SIGCONT)
 
@@ -150,26 +149,27 @@ PHASES = {
     "streaming": lambda status: total(status, "verifying") and status.num_running == 8,
     **{name: phase(name) for name in ("prefilling", "drafting", "drafted", "verifying")},
 }
+# A worker's life begins with seconds of imports on a busy machine: few of these end one.
 CELLS = [
     ("drafter", kill, "drafting", "greedy"),
     ("coordinator", kill, "waiting", "seeded"),
     ("verifier", kill, "verifying", "greedy"),
     ("drafter", freeze, "drafting", "seeded"),
-    ("verifier", kill, "waiting", "seeded"),
     ("coordinator", kill, "prefilling", "greedy"),
-    ("drafter", terminate, "drafted", "greedy"),
-    ("coordinator", kill, "streaming", "seeded"),
+    ("coordinator", kill, "drafted", "seeded"),
+    ("drafter", terminate, "verifying", "seeded"),
+    ("coordinator", kill, "streaming", "greedy"),
     ("verifier", kill, "prefilling", "seeded"),
-    ("drafter", kill, "verifying", "seeded"),
     ("coordinator", terminate, "streaming", "greedy"),
     ("verifier", freeze, "verifying", "greedy"),
     ("drafter", reset, "streaming", "seeded"),
+    ("drafter", garbage, "prefilling", "greedy"),
     ("verifier", reset, "drafting", "seeded"),
-    ("coordinator", reset, "streaming", "greedy"),
+    ("verifier", half, "waiting", "greedy"),
     ("verifier", garbage, "streaming", "greedy"),
+    ("coordinator", reset, "drafting", "greedy"),
     ("coordinator", half, "streaming", "seeded"),
     ("coordinator", freeze, "streaming", "seeded"),
-    ("verifier", terminate, "drafted", "seeded"),
     ("drafter", slow, "drafting", "greedy"),
 ]
 
@@ -200,17 +200,34 @@ def pids(world, *, but):
     return {role: s.pid for role, s in world.fleet.services.items() if role != but}
 
 
-async def test_a_dead_rank_takes_the_verifier_down_and_both_come_back_as_one(tmp_path):
-    async with a_fleet(tmp_path, "--tp-size=2", "--tp-timeout-s=10") as world:
-        verifier = world.fleet.services["verifier"]
-        running = asyncio.create_task(load(world.client, GREEDY))
-        await until(world.watcher, PHASES["verifying"])
-        (rank,) = await asyncio.to_thread(ranks_of, verifier.pid)
+@pytest.mark.timeout(120)  # four processes with torch, one after the other on a busy machine
+async def test_a_dead_rank_takes_the_verifier_down_and_it_comes_back_as_one(
+    tmp_path, target_dir, plain_greedy
+):
+    options = ["--tp-size=2", "--tp-timeout-s=20", "--num-blocks=128", "--block-size=8"]
+    verifier = Service("verifier", [f"--model={target_dir}", *options], tmp_path)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(verifier.stop)
+        await verifier.start()
+        options = [f"--verifier={verifier.address}", "--drafters=", f"--tokenizer={target_dir}"]
+        coordinator = Service("coordinator", [*options, "--reconnect-s=0.05"], tmp_path)
+        stack.push_async_callback(coordinator.stop)
+        await coordinator.start()
+        client = await stack.enter_async_context(
+            await Client.connect(coordinator.address, retry=PATIENT)
+        )
+        await until(client, is_up)
+        prompt = PROMPTS[1]
+        running = asyncio.create_task(
+            client.generate(prompt, max_tokens=48, ignore_eos=True, **GREEDY)
+        )
+        await until(client, lambda status: status.counters.num_output_tokens > 2)
+        (rank,) = ranks_of(verifier.pid)
         os.kill(rank, signal.SIGKILL)
         await verifier.ended()
         await verifier.stop()
         await verifier.start()
-        assert [r.token_ids for r in await running] == world.expected["greedy"]
+        assert (await running).token_ids == plain_greedy(prompt, 48)
 
 
 def ranks_of(pid):
