@@ -58,9 +58,20 @@ def open_channel(
     *,
     max_message_bytes: int = MAX_CLIENT_MESSAGE_BYTES,
     credentials: Credentials | None = None,
+    server_name: str = "",
 ) -> grpc.aio.Channel:
-    """Open a channel to `host:port`. Connects lazily; close it."""
-    return open_aio_channel(address, channel_options(max_message_bytes), credentials)
+    """Open a channel to `host:port`. Connects lazily; close it.
+
+    Args:
+        address: Whom to dial.
+        max_message_bytes: Largest message either way.
+        credentials: Certificates and token; None: plaintext, nobody.
+        server_name: Name that the peer's certificate must have; empty: the address's host.
+    """
+    options: list[tuple[str, int | str]] = [*channel_options(max_message_bytes)]
+    if server_name:
+        options.append(("grpc.ssl_target_name_override", server_name))
+    return open_aio_channel(address, options, credentials)
 
 
 def check_listen(setting: str, address: str) -> None:

@@ -57,12 +57,16 @@ class _Connection(Generic[Plan, Answer]):
         encode: Callable[[Plan], Any],
         decode: Callable[[Any], Answer],
         credentials: Credentials | None,
+        server_name: str = "",
     ) -> None:
         self.address = address
         self._encode = encode
         self._decode = decode
         self._channel = open_channel(
-            address, max_message_bytes=MAX_WORKER_MESSAGE_BYTES, credentials=credentials
+            address,
+            max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
+            credentials=credentials,
+            server_name=server_name,
         )
         self._plans: asyncio.Queue[Plan] = asyncio.Queue()  # bounded by one step a batch
 
@@ -178,12 +182,15 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
 class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
     """One connection to a drafter."""
 
-    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, address: str, credentials: Credentials | None = None, *, server_name: str = ""
+    ) -> None:
         super().__init__(
             address,
             plan_codec.draft_plan_to_proto,
             plan_codec.draft_answer_from_proto,
             credentials,
+            server_name,
         )
         self._stub = drafter_pb2_grpc.DrafterStub(self._channel)
 

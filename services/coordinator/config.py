@@ -22,7 +22,8 @@ class CoordinatorConfig:
     verifier: str = "127.0.0.1:50052"
     """`host:port` of the verifier."""
     drafters: tuple[str, ...] = ("127.0.0.1:50051",)
-    """`host:port` of each drafter; the first that is up serves. Empty: no speculation."""
+    """`host:port` of each drafter; `dns:host:port` is one at every address of that name, as they
+    come and go. Empty: no speculation."""
     tokenizer: str = ""
     """Directory with the target's tokenizer; empty: token ids only."""
     num_batches: int = 2

@@ -24,6 +24,8 @@ class Member(Generic[Connection]):
 
     role: str
     address: str
+    server_name: str = ""
+    """Name its certificate must have, if not that of its address."""
     info: WorkerInfo | None = None
     connection: Connection | None = None
     """Set while a session is open."""

@@ -14,6 +14,7 @@ import structlog
 
 from minedraft.errors import MineDraftError
 from minedraft.plans import LinkLost
+from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.handshake import check_drafter, check_verifier
 from minedraft.services.coordinator.links import Linker
 from minedraft.services.coordinator.members import Member
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _HANDSHAKE_S = 5.0
+_RESOLVE_S = 2.0
 
 
 class Membership:
@@ -53,9 +55,13 @@ class Membership:
     ) -> None:
         self.engine = engine
         self.verifier: Member[VerifierConnection] = Member("verifier", config.verifier)
+        names = [DrafterName.parse(address) for address in config.drafters]
         self.drafters: list[Member[DrafterConnection]] = [
-            Member("drafter", address) for address in config.drafters
+            Member("drafter", address)
+            for address, name in zip(config.drafters, names, strict=True)
+            if name is None
         ]
+        self._names = [name for name in names if name is not None]
         self.model: ModelInfo | None = None
         """The target; stays when the verifier goes, and the next one must have the same."""
         self.acceptance = ""
@@ -77,6 +83,8 @@ class Membership:
             )
             for member in self.drafters:
                 self._dial(member)
+            for name in self._names:
+                group.create_task(self._follow(name), name=f"name {name.host}")
             group.create_task(self._keep_linked(), name="member links")
 
     def status(self) -> tuple[WorkerStatus, ...]:
@@ -165,7 +173,9 @@ class Membership:
 
     async def _drafter_session(self, member: Member[DrafterConnection]) -> None:
         await self._target_known.wait()  # there is nothing to compare it with before
-        connection = DrafterConnection(member.address, self._credentials)
+        connection = DrafterConnection(
+            member.address, self._credentials, server_name=member.server_name
+        )
         try:
             member.info = info = await connection.get_info(_HANDSHAKE_S)
             check_drafter(info, self.model)
@@ -188,6 +198,22 @@ class Membership:
                 member.connection = None
                 self.unlink(member)
             await connection.close()
+
+    async def _follow(self, name: DrafterName) -> None:
+        """Every address of a name is a drafter; one that left the name goes when it is lost."""
+        known: dict[str, Member[DrafterConnection]] = {}
+        while True:
+            addresses = await name.resolve()
+            if addresses is not None:
+                for address in addresses - known.keys():
+                    known[address] = Member("drafter", address, server_name=name.host)
+                    self.join(known[address])
+                for address in known.keys() - addresses:
+                    if known[address].connection is None:
+                        gone = known.pop(address)
+                        if gone in self.drafters:  # a swap may have let it go already
+                            await self.leave(gone)
+            await asyncio.sleep(_RESOLVE_S)
 
     # -- links ------------------------------------------------------------------------------
 

@@ -1,0 +1,56 @@
+"""Which drafters a DNS name stands for: each address it has is one. Resolves; dials nobody.
+
+`dns:host:port` names all the pods behind a headless service, today's and tomorrow's. Without the
+prefix an address is one drafter, even if its name has several addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from minedraft.errors import ConfigError
+
+_PREFIX: Final = "dns:"
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterName:
+    """A name with a port, each of whose addresses is a drafter."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, address: str) -> DrafterName | None:
+        """Parse `dns:host:port`; None for an address of another form.
+
+        Raises:
+            ConfigError: the prefix without host and port.
+        """
+        if not address.startswith(_PREFIX):
+            return None
+        host, _, port = address.removeprefix(_PREFIX).strip("/").rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) <= 65535:  # noqa: PLR2004 16 bits
+            raise ConfigError(f"drafters={address!r}: want dns:host:port")
+        return cls(host, int(port))
+
+    async def resolve(self) -> frozenset[str] | None:
+        """Find the addresses, `host:port` each.
+
+        Returns:
+            None if the resolver failed to answer, which says nothing; empty if the name has no
+            address now, as with a service that was scaled to zero.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except socket.gaierror as err:
+            is_gone = err.errno in {socket.EAI_NONAME, socket.EAI_NODATA}
+            return frozenset() if is_gone else None
+        hosts = {str(info[4][0]) for info in found}
+        return frozenset(
+            f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}" for host in hosts
+        )
