@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 import torch
 
 from minedraft.errors import ModelError
+from minedraft.model import loader
 from minedraft.model.batch import RowInput
 from minedraft.model.loader import load_runner, refuse_ranks
 from tests.rank_threads import rank_threads as rank_threads  # noqa: PLC0414 a fixture
@@ -58,6 +60,42 @@ def test_two_ranks_compute_what_one_does(name, tmp_path, rank_threads):
 
 def test_dense_layers_are_cut_like_packed_ones(tmp_path, rank_threads):
     check(save_family("qwen2", tmp_path / "m"), 2, rank_threads, prepack=False)
+
+
+def test_a_bias_is_added_once(tmp_path, rank_threads):
+    from transformers import AutoModelForCausalLM
+
+    config = FAMILIES["llama"]()
+    config.attention_bias = config.mlp_bias = True
+    model = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3)
+    model.save_pretrained(tmp_path / "m")
+    check(tmp_path / "m", 2, rank_threads)
+
+
+def test_what_one_rank_refuses_all_refuse(tmp_path, rank_threads, monkeypatch):
+    path = save_family("llama", tmp_path / "m")
+    suspicious = set()
+    compare = loader.compare
+
+    def suspect(*args):
+        error = compare(*args)
+        if threading.get_ident() in suspicious:
+            raise ModelError("not on my watch")
+        return error
+
+    def work(group):
+        if group.rank == 1:
+            suspicious.add(threading.get_ident())
+        with pytest.raises(ModelError) as caught:
+            load_runner(path, num_blocks=8, ranks=group)
+        return str(caught.value)
+
+    monkeypatch.setattr(loader, "compare", suspect)
+    assert rank_threads.run(2, work) == ["another rank refuses the model", "not on my watch"]
 
 
 def test_four_ranks_share_two_kv_heads_by_repeating_them(tmp_path, rank_threads):
