@@ -139,7 +139,8 @@ class DraftResult:
     timing: StepTiming
     epoch: int = 0
     num_behind: int = 0
-    """Rows of the plan whose KV cache has not caught up with the committed tokens yet."""
+    """Rows of the plan whose KV cache needs more steps to catch up with the committed tokens; one
+    for which the drafter has no room is not among them."""
 
 
 @dataclass(frozen=True, slots=True)

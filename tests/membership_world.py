@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, deque
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Self
 
 from minedraft.admin import Mode
 from minedraft.errors import WorkerUnavailableError
@@ -151,7 +152,7 @@ class MembershipWorld:
             monkeypatch.setattr(membership_module, name, self._connect)
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> MembershipWorld:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.membership.run())
         return self
 

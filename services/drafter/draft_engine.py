@@ -35,6 +35,8 @@ class _Drafting:
     row: Row
     drafts: list[int] = field(default_factory=list)
     q: list[tuple[tuple[int, ...], tuple[float, ...]]] = field(default_factory=list)
+    is_behind: bool = False
+    """Committed tokens wait for the next step's budget."""
 
 
 class DraftEngine:
@@ -111,7 +113,7 @@ class DraftEngine:
             num_rows=sum(bool(item.drafts) for item in batch),
             timing=timing,
             epoch=plan.epoch,
-            num_behind=sum(item.row.is_behind for item in batch),
+            num_behind=sum(item.is_behind for item in batch),
         )
 
     def _draft(self, batch: Sequence[_Drafting]) -> None:
@@ -154,8 +156,12 @@ class DraftEngine:
             k = item.planned.num_draft_tokens
             fed = tokens[:budget]
             is_complete = len(fed) == len(tokens)
+            item.is_behind = not is_complete
             num_positions = len(item.row.cached) + len(fed) + (max(k - 1, 0) if is_complete else 0)
-            if not fed or not self._rows.reserve(item.row, num_positions):
+            if not fed:
+                continue
+            if not self._rows.reserve(item.row, num_positions):
+                item.is_behind = False  # more steps would not help it: there is no room
                 continue
             budget -= len(fed)
             wants = is_complete and k > 0

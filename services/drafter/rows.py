@@ -54,11 +54,6 @@ class Row:
         self.num_agreed = agreed
         return [self.token(position) for position in range(agreed, length)]
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether committed tokens lack KV (all but the last, which every draft step feeds)."""
-        return len(self.cached) < self.sampling.num_tokens - 1
-
     def drop_cache(self) -> list[int]:
         """Give up all KV; return the blocks."""
         blocks, self.block_ids = self.block_ids, []
