@@ -54,6 +54,8 @@ class PlanSessions(Generic[Plan, Answer]):
         self._start = start
         self._leaving: asyncio.Future[None] | None = None
         """Of the running session: resolved with why it must end."""
+        self._ended: asyncio.Event | None = None
+        """Of the newest session."""
         self._answers: asyncio.Queue[Answer] | None = None
 
     @property
@@ -84,8 +86,12 @@ class PlanSessions(Generic[Plan, Answer]):
         leaving = self._leaving = asyncio.get_running_loop().create_future()
         answers = self._answers = asyncio.Queue()  # bounded by the plans in flight
         plans: asyncio.Queue[tuple[Plan, int]] = asyncio.Queue(_MAX_QUEUED_PLANS)
+        previous, ended = self._ended, asyncio.Event()
+        self._ended = ended
         log.info("session.started", peer=context.peer())
         try:
+            if previous is not None:  # none of its plans may start once the rows are forgotten
+                await previous.wait()
             await self._begin()
             # The coordinator waits for this: a link formed before `begin` would be dropped by it.
             await context.send_initial_metadata(())
@@ -105,6 +111,7 @@ class PlanSessions(Generic[Plan, Answer]):
             if self._leaving is leaving:
                 self._leaving = self._answers = None
             leaving.cancel()
+            ended.set()
             log.info("session.ended")
 
     async def _start_plans(

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from minedraft.errors import DrainingError, PreconditionError, ProtocolError
+from minedraft.transport.plan_session import PlanSessions
+from minedraft.transport.status import _leaf
+
+
+class Context:
+    """What a session needs of a gRPC context."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.has_begun = False
+
+    def peer(self) -> str:
+        return "ipv4:test"
+
+    async def send_initial_metadata(self, metadata) -> None:
+        self.has_begun = True
+
+    async def write(self, message) -> None:
+        self.written.append(message)
+
+
+class Worker:
+    """Starts plans when the test opens their gates; plans are strings."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.started: list[str] = []
+        self.running: dict[str, asyncio.Future[str | None]] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.sessions: PlanSessions[str, str] = PlanSessions(
+            decode=self.decode,
+            encode=lambda answer: f"<{answer}>",
+            begin=self.begin,
+            start=self.start,
+        )
+
+    def decode(self, message: str) -> str:
+        if message == "garbage":
+            raise ProtocolError("garbage")
+        return message
+
+    async def begin(self) -> None:
+        self.began += 1
+
+    async def start(self, plan: str, arrived_ns: int) -> asyncio.Future[str | None]:
+        assert arrived_ns > 0
+        if plan in self.gates:
+            await self.gates[plan].wait()
+        if plan == "unwelcome":
+            raise ProtocolError("unwelcome")
+        self.started.append(plan)
+        self.running[plan] = asyncio.get_running_loop().create_future()
+        return self.running[plan]
+
+
+class Session:
+    """One Session RPC."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.context = Context()
+        self._requests: asyncio.Queue[str | None] = asyncio.Queue()
+        self.task = asyncio.create_task(worker.sessions.serve(self._stream(), self.context))
+
+    async def _stream(self):
+        while (request := await self._requests.get()) is not None:
+            yield request
+
+    def send(self, *plans: str) -> None:
+        for plan in plans:
+            self._requests.put_nowait(plan)
+
+    def leave(self) -> None:
+        self._requests.put_nowait(None)
+
+    async def error(self) -> BaseException:
+        """What ended it, as the caller is told."""
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await self.task
+        return _leaf(caught.value)
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def worker():
+    return Worker()
+
+
+@pytest.fixture
+async def session(worker):
+    session = Session(worker)
+    await settled()
+    yield session
+    session.task.cancel()
+    await asyncio.wait((session.task,))
+
+
+async def test_a_session_begins_with_a_clean_worker_and_says_so(worker, session):
+    assert worker.began == 1
+    assert session.context.has_begun
+    assert worker.sessions.is_connected
+
+
+async def test_plans_start_in_order_and_answers_come_in_order(worker, session):
+    session.send("a", "b", "c")
+    await settled()
+    worker.running["b"].set_result("B")  # done first, told second
+    await settled()
+    assert session.context.written == []
+    worker.running["a"].set_result("A")
+    await settled()
+    assert session.context.written == ["<A>", "<B>"]
+    assert worker.started == ["a", "b", "c"]
+
+
+async def test_the_next_plan_is_started_while_one_runs(worker, session):
+    session.send("a", "b")
+    await settled()
+    assert worker.started == ["a", "b"]
+    assert not worker.running["a"].done()
+
+
+async def test_a_plan_that_waits_for_its_drafts_holds_up_the_ones_behind_it(worker, session):
+    gate = worker.gates["a"] = asyncio.Event()
+    session.send("a", "b")
+    await settled()
+    assert worker.started == []
+    gate.set()
+    await settled()
+    assert worker.started == ["a", "b"]
+
+
+async def test_how_many_run_ahead_is_bounded(worker, session):
+    session.send(*"abcdefgh")
+    await settled()
+    assert len(worker.started) <= 3
+
+
+async def test_a_plan_without_an_answer_is_not_answered(worker, session):
+    session.send("a", "b")
+    await settled()
+    worker.running["a"].set_result(None)
+    worker.running["b"].set_result("B")
+    await settled()
+    assert session.context.written == ["<B>"]
+
+
+async def test_a_note_that_no_plan_asked_for_is_sent(worker, session):
+    worker.sessions.push("note")
+    await settled()
+    assert session.context.written == ["<note>"]
+
+
+async def test_a_note_without_a_session_is_dropped(worker):
+    worker.sessions.push("nobody hears")
+    session = Session(worker)
+    await settled()
+    assert session.context.written == []
+    session.leave()
+    await session.task
+
+
+async def test_a_coordinator_that_leaves_ends_the_session_quietly(worker, session):
+    session.send("a")
+    await settled()
+    session.leave()
+    await session.task
+    assert not worker.sessions.is_connected
+
+
+async def test_an_error_of_a_running_plan_ends_the_stream_with_it(worker, session):
+    session.send("a")
+    await settled()
+    worker.running["a"].set_exception(ProtocolError("row 3 is not open"))
+    error = await session.error()
+    assert isinstance(error, ProtocolError)
+    assert str(error) == "row 3 is not open"
+    assert not worker.sessions.is_connected
+
+
+@pytest.mark.parametrize("plan", ["unwelcome", "garbage"])
+async def test_an_error_before_a_plan_runs_ends_the_stream_with_it(worker, session, plan):
+    session.send(plan)
+    error = await session.error()
+    assert isinstance(error, ProtocolError)
+    assert str(error) == plan
+
+
+async def test_a_new_session_ends_the_old_one_and_starts_clean(worker, session):
+    session.send("a")
+    await settled()
+    second = Session(worker)
+    error = await session.error()
+    assert isinstance(error, PreconditionError)
+    assert "another coordinator" in str(error)
+    assert worker.began == 2
+    assert worker.sessions.is_connected
+    worker.sessions.push("note")
+    second.send("b")
+    await settled()
+    worker.running["b"].set_result("B")
+    await settled()
+    assert second.context.written == ["<note>", "<B>"]
+    assert session.context.written == []
+    second.leave()
+    await second.task
+
+
+async def test_nothing_of_the_old_session_is_started_once_the_new_one_has_begun(worker, session):
+    gate = worker.gates["late"] = asyncio.Event()
+    session.send("late")
+    await settled()
+    second = Session(worker)
+    await session.error()
+    gate.set()
+    await settled()
+    assert worker.started == []
+    second.leave()
+    await second.task
+
+
+async def test_an_old_plan_that_the_new_session_wakes_is_not_started_either(worker, session):
+    """A verifier that begins closes its links, which wakes a plan that waits for drafts."""
+    gate = worker.gates["late"] = asyncio.Event()
+    session.send("late")
+    await settled()
+
+    async def begin() -> None:
+        gate.set()
+        worker.started.append("reset")
+
+    worker.sessions._begin = begin
+    second = Session(worker)
+    await session.error()
+    await settled()
+    assert worker.started == ["reset"]
+    second.leave()
+    await second.task
+
+
+async def test_of_many_coordinators_that_come_at_once_the_last_one_stays(worker, session):
+    others = [Session(worker) for _ in range(3)]
+    await settled()
+    for ended in (session, *others[:2]):
+        assert isinstance(await ended.error(), PreconditionError)
+    assert worker.sessions.is_connected
+    worker.sessions.push("note")
+    await settled()
+    assert others[2].context.written == ["<note>"]
+    others[2].leave()
+    await others[2].task
+    assert not worker.sessions.is_connected
+
+
+async def test_draining_ends_the_session_with_an_error_that_says_so(worker, session):
+    await worker.sessions.drain()
+    await worker.sessions.drain()
+    assert isinstance(await session.error(), DrainingError)
+    assert not worker.sessions.is_connected
+    await worker.sessions.drain()  # nobody is there
+
+
+async def test_a_worker_that_cannot_begin_ends_the_session(worker):
+    async def broken() -> None:
+        raise ProtocolError("no device")
+
+    worker.sessions._begin = broken
+    session = Session(worker)
+    with pytest.raises(ProtocolError, match="no device"):
+        await session.task
+    assert not worker.sessions.is_connected
+    assert not session.context.has_begun
