@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from minedraft.api import GenerationRequest, Message, ResumedSample
+from minedraft.errors import InvalidRequestError
+from minedraft.services.coordinator.intake import Intake, derive_seed, sample_id
+from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.types import FinishReason, ModelInfo, SamplingParams, Speculation
+from tests.tiny_tokenizers import byte_level, write
+
+PROMPT = (5, 6, 7)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    return Tokenizer.from_directory(write(byte_level(), tmp_path_factory.mktemp("tokenizer")))
+
+
+def model(max_model_len: int = 100) -> ModelInfo:
+    return ModelInfo("m", 500, max_model_len, "f", "float32", eos_token_ids=(1,))
+
+
+def intake(tokenizer=None, **more) -> Intake:
+    return Intake(tokenizer, model(**more), max_draft_tokens=8)
+
+
+def ask(**sampling) -> GenerationRequest:
+    return GenerationRequest(token_ids=PROMPT, sampling=SamplingParams(**sampling))
+
+
+async def refusal(request: GenerationRequest, tokenizer=None) -> str:
+    with pytest.raises(InvalidRequestError) as caught:
+        await intake(tokenizer).accept(request)
+    return caught.value.field
+
+
+# -- what comes of a request ----------------------------------------------------------------
+
+
+async def test_a_request_becomes_a_sample():
+    request = GenerationRequest(
+        token_ids=PROMPT,
+        sampling=SamplingParams(temperature=0.5, max_tokens=9, seed=3, stop_token_ids=(8,)),
+        speculation=Speculation(2),
+        request_id="r",
+    )
+    request_id, seed, num_prompt, (sample,), stream = await intake().accept(request)
+    assert (request_id, seed, num_prompt) == ("r", 3, 3)
+    assert sample.request.request_id == "r"
+    assert sample.request.prompt_token_ids == PROMPT
+    assert sample.request.max_tokens == 9
+    assert sample.request.speculation == Speculation(2)
+    assert sample.request.params.temperature == 0.5
+    assert sample.request.params.seed == 3
+    assert sample.request.params.stop_ids == (1, 8)
+    assert sample.stream is stream
+    assert stream.num_open == 1
+    assert sample.finish is None
+
+
+async def test_ignored_eos_stops_nothing():
+    *_, (sample,), _ = await intake().accept(ask(ignore_eos=True, stop_token_ids=(8,)))
+    assert sample.request.params.stop_ids == (8,)
+    assert sample.processor.push((1,)).finish is None
+
+
+async def test_an_id_and_a_seed_are_drawn_if_there_are_none():
+    one = await intake().accept(ask())
+    two = await intake().accept(ask())
+    assert one[0].startswith("gen-")
+    assert one[0] != two[0]
+    assert one[1] != two[1]
+    assert 0 <= one[1] < 2**64
+
+
+async def test_a_seed_of_0_is_a_seed():
+    assert (await intake().accept(ask(seed=0)))[1] == 0
+
+
+async def test_samples_have_ids_and_seeds_of_their_own_and_one_stream():
+    *_, samples, stream = await intake().accept(
+        GenerationRequest(
+            token_ids=PROMPT, sampling=SamplingParams(n=3, seed=2**64 - 1), request_id="r"
+        )
+    )
+    assert [s.request.request_id for s in samples] == ["r", "r#1", "r#2"]
+    assert [s.index for s in samples] == [0, 1, 2]
+    seeds = [s.request.params.seed for s in samples]
+    assert seeds[0] == 2**64 - 1
+    assert len(set(seeds)) == 3
+    assert {id(s.stream) for s in samples} == {id(stream)}
+    assert stream.num_open == 3
+
+
+def test_derived_seeds_are_the_same_on_every_machine():
+    assert derive_seed(7, 0) == 7
+    assert derive_seed(7, 1) == 14818979533484651488
+    assert len({derive_seed(s, i) for s in range(20) for i in range(16)}) == 320
+    assert all(0 <= derive_seed(2**64 - 1, i) < 2**64 for i in range(16))
+
+
+def test_the_first_samples_id_is_the_requests_own():
+    assert (sample_id("r", 0), sample_id("r", 2)) == ("r", "r#2")
+
+
+async def test_max_tokens_is_filled_in_from_what_the_context_leaves():
+    *_, (sample,), _ = await intake(max_model_len=10).accept(ask())
+    assert sample.request.max_tokens == 7
+    *_, (sample,), _ = await intake().accept(ask())
+    assert sample.request.max_tokens == 16
+
+
+async def test_top_k_beyond_the_vocabulary_is_all_of_it():
+    *_, (sample,), _ = await intake().accept(ask(top_k=2**31))
+    assert sample.request.params.top_k == 500
+
+
+# -- text -----------------------------------------------------------------------------------
+
+
+async def test_text_and_chat_are_tokenized(tokenizer):
+    *_, (sample,), _ = await intake(tokenizer).accept(GenerationRequest(text="Hello world"))
+    assert list(sample.request.prompt_token_ids) == tokenizer.encode("Hello world")
+    chat = GenerationRequest(messages=(Message("user", "Hello"),))
+    *_, (sample,), _ = await intake(tokenizer).accept(chat)
+    assert list(sample.request.prompt_token_ids) == tokenizer.encode_chat([("user", "Hello")])
+    assert sample.request.max_tokens == 100 - len(sample.request.prompt_token_ids)
+
+
+async def test_bad_words_become_token_sequences(tokenizer):
+    *_, (sample,), _ = await intake(tokenizer).accept(ask(bad_words=("world",)))
+    assert sample.request.params.bad_words == tuple(
+        tuple(ids) for ids in tokenizer.encode_bad_word("world")
+    )
+
+
+class Watcher:
+    """Notes on which thread text is encoded."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.threads.append(threading.current_thread())
+        raise InvalidRequestError("seen", field="prompt")
+
+    encode_chat = encode
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_off_loop"),
+    [
+        (GenerationRequest(text="x" * 4096), False),
+        (GenerationRequest(text="x" * 4097), True),
+        (GenerationRequest(messages=(Message("user", "x"),)), True),
+    ],
+    ids=["short", "long", "chat"],
+)
+async def test_long_text_and_chat_are_tokenized_off_the_event_loop(request_, is_off_loop):
+    watcher = Watcher()
+    await refusal(request_, watcher)
+    (thread,) = watcher.threads
+    assert (thread is not threading.main_thread()) == is_off_loop
+
+
+async def test_text_without_a_tokenizer_is_refused():
+    assert await refusal(GenerationRequest(text="Hello")) == "prompt"
+    assert await refusal(GenerationRequest(messages=(Message("user", "x"),))) == "prompt"
+
+
+# -- refusals, in order ---------------------------------------------------------------------
+
+
+async def test_values_are_looked_at_before_the_prompt_is_tokenized():
+    watcher = Watcher()
+    bad = GenerationRequest(text="x", sampling=SamplingParams(top_p=7.0), request_id="r" * 999)
+    assert await refusal(bad, watcher) == "request_id"
+    bad = GenerationRequest(text="x", sampling=SamplingParams(top_p=7.0))
+    assert await refusal(bad, watcher) == "sampling.top_p"
+    bad = GenerationRequest(text="x", speculation=Speculation(99))
+    assert (await refusal(bad, watcher)).startswith("speculation")
+    assert watcher.threads == []
+
+
+async def test_a_prompt_that_does_not_fit_is_refused():
+    with pytest.raises(InvalidRequestError, match="101"):
+        await intake().accept(GenerationRequest(token_ids=(5,) * 101))
+    with pytest.raises(InvalidRequestError):
+        await intake().accept(GenerationRequest(token_ids=(500,)))
+    with pytest.raises(InvalidRequestError):
+        await intake().accept(GenerationRequest(token_ids=()))
+
+
+# -- resumed --------------------------------------------------------------------------------
+
+
+def resumed(*samples: ResumedSample, **sampling) -> GenerationRequest:
+    return GenerationRequest(
+        token_ids=PROMPT,
+        sampling=SamplingParams(**{"seed": 1, "max_tokens": 5, **sampling}),
+        resumed=samples,
+    )
+
+
+async def test_a_sample_goes_on_from_what_its_caller_holds():
+    *_, (sample,), _ = await intake().accept(resumed(ResumedSample(0, (10, 11))))
+    assert sample.request.output_token_ids == [10, 11]
+    assert sample.finish is None
+    assert sample.processor.num_tokens == 2
+
+
+async def test_text_that_the_caller_holds_is_not_sent_again(tokenizer):
+    ids = tuple(tokenizer.encode("Hello world"))
+    *_, (sample,), _ = await intake(tokenizer).accept(
+        resumed(ResumedSample(0, ids[:-1]), max_tokens=50)
+    )
+    text = sample.processor.push(ids[-1:]).text
+    assert text == tokenizer.decode(ids).removeprefix(tokenizer.decode(ids[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("held", "reason", "num_kept"),
+    [
+        ((10, 11, 12, 13, 14), FinishReason.LENGTH, 5),
+        ((10, 1), FinishReason.STOP, 2),
+        ((10, 1, 12), FinishReason.STOP, 2),
+    ],
+)
+async def test_an_output_that_is_whole_lacks_only_its_end(held, reason, num_kept):
+    *_, (sample,), stream = await intake().accept(resumed(ResumedSample(0, held)))
+    assert sample.finish is not None
+    assert sample.finish.reason is reason
+    assert sample.request.output_token_ids == list(held[:num_kept])
+    assert stream.num_open == 1
+
+
+async def test_samples_that_ended_are_not_run_again():
+    *_, samples, stream = await intake().accept(
+        resumed(ResumedSample(0, (10,), is_finished=True), ResumedSample(2, (11,)), n=3)
+    )
+    assert [s.index for s in samples] == [1, 2]
+    assert [s.request.output_token_ids for s in samples] == [[], [11]]
+    assert [s.request.params.seed for s in samples] == [derive_seed(1, 1), derive_seed(1, 2)]
+    assert stream.num_open == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        resumed(ResumedSample(1, ())),
+        resumed(ResumedSample(0, ()), ResumedSample(0, ())),
+        resumed(ResumedSample(0, (5,) * 6)),
+        resumed(ResumedSample(0, (500,))),
+        resumed(ResumedSample(0, (5,)), seed=None),
+    ],
+    ids=["index", "twice", "too many tokens", "an id", "no seed"],
+)
+async def test_what_cannot_have_been_held_is_refused(request_):
+    assert await refusal(request_)
