@@ -17,6 +17,7 @@ import structlog
 from minedraft import log as logs
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.services.verifier.rank_process import UP, RankOrder
+from minedraft.worker.exit import end_quickly
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,7 @@ def main(arguments: list[str]) -> int:
     if order.cores is not None:
         # Before torch starts a thread, so that all of them stay there.
         os.sched_setaffinity(0, order.cores)
+    end_quickly()
     try:
         run(order)
     except (ConfigError, MineDraftError) as err:

@@ -22,6 +22,7 @@ from minedraft.model.parallel.group import RankGroup, RankSpec
 from minedraft.model.parallel.leader import Leader
 from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.services.verifier.rank_process import RankOrder, RankProcess
+from minedraft.worker.exit import end_quickly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -87,6 +88,7 @@ class Ranks:
             WorkerUnavailableError: a rank ended or did not come.
         """
         config = self._config
+        end_quickly()
         if config.tp_size == 1:
             return await self._executor.run(self._load, None)
         await self._executor.run(refuse_ranks, config.model, config.tp_size)
