@@ -162,5 +162,5 @@ TABLE = {
     late_packets: {"drafter": ("local",), "verifier": _DRAFTS_ONLY, "coordinator": _DRAFTS_ONLY},
     slow: dict.fromkeys(ROLES, ("grpc",)),
 }
-IMPATIENT = (hang, late_packets)
+IMPATIENT = (hang, late_packets, garbage_packet)
 """Faults under which the verifier waits for drafts in vain: for a moment, not for seconds."""

@@ -1,0 +1,394 @@
+"""`make bench-faults`: what the loss, return and swap of a service costs running requests.
+
+Three processes over gloo, the smollm2 pair in fp32, a core for each worker, 16 running requests.
+Every line has its target; figures are ratios within the run, so that a busy machine slows both
+sides of each. Every output is compared with the undisturbed run's.
+
+    python benchmarks/faults.py [--quick] [--only NAME ...] [--json OUT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleet import Fleet, Service, is_up, until
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from steady_load import Asked, SteadyLoad
+
+from minedraft.bench.machine import describe, in_words
+from minedraft.bench.prompts import load_prompts
+from minedraft.bench.steady import measure
+from minedraft.client import Client
+from minedraft.hub.pairs import ensure_pair
+from minedraft.services.coordinator.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from minedraft.admin import Span
+
+DATA = Path(__file__).parents[1] / "data" / "spec_bench.jsonl"
+NUM_BATCHES, BATCH, K = 2, 8, 4
+NUM_RUNNING = NUM_BATCHES * BATCH
+NUM_TOKENS = 256
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One figure and its target."""
+
+    text: str
+    figure: float
+    target: float
+    at_most: bool = True
+    detail: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure reaches its target."""
+        return self.figure <= self.target if self.at_most else self.figure >= self.target
+
+
+@dataclass
+class Bench:
+    """What every measurement gets."""
+
+    fleet: Fleet
+    client: Client
+    load: SteadyLoad
+    is_quick: bool
+    progress: Progress
+    pair: Any
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    def repeats(self, full: int, quick: int) -> int:
+        """How often to do something."""
+        return quick if self.is_quick else full
+
+    async def settled(self) -> None:
+        """Wait until everybody is up and all slots stream with drafts."""
+        await until(self.client, is_up)
+        while len(self.load.streaming()) < NUM_RUNNING - 2:  # noqa: ASYNC110 nobody tells
+            await asyncio.sleep(0.01)
+
+    async def verifies(self, since_ns: int) -> list[Span]:
+        """Verify steps that began after a moment, by their end."""
+        spans = await self.client.timeline(since_unix_ns=since_ns)
+        return sorted(
+            (s for s in spans if s.lane == "verify" and s.num_rows), key=lambda s: s.end_ns
+        )
+
+
+def step_ms(spans: list[Span]) -> float:
+    """Device time of a verify step with drafts: the unit of the figures below."""
+    return statistics.median(s.timing.total_ns for s in spans if s.num_draft_tokens) / 1e6
+
+
+async def kills(bench: Bench) -> list[Line]:
+    """Kill -9 of the only drafter; and its return."""
+    drafter = bench.fleet.services["drafter"]
+    num_kills = bench.repeats(20, 4)
+    task = bench.progress.add_task("kill -9 of the drafter", total=num_kills)
+    figures: dict[str, list[float]] = {
+        name: [] for name in ("steps", "lengths", "ms", "back", "acceptance", "load_s")
+    }
+    async with bench.load.running():
+        for _ in range(num_kills):
+            await bench.settled()
+            began = time.time_ns()
+            await bench.load.all_moved(list(bench.load.streaming()), began + 10**9)
+            before = await bench.verifies(began)
+            indices = list(bench.load.streaming())
+            at = time.time_ns()
+            drafter.signal(signal.SIGKILL)
+            # A token on its way when the blow fell is none of what follows: 2 ms at most.
+            moved = await bench.load.all_moved(indices, at + 2 * 10**6)
+            spans = await bench.verifies(began)
+            unit = step_ms(before)
+            figures["steps"].append(sum(at < span.end_ns <= moved for span in spans))
+            figures["ms"].append((moved - at) / 1e6)
+            figures["lengths"].append((moved - at) / 1e6 / unit)
+            await drafter.stop()
+            await drafter.start()
+            back, acceptance = await _return(bench, before, time.time_ns())
+            figures["back"].append(back)
+            figures["acceptance"].append(acceptance)
+            figures["load_s"].append(drafter.load_s)
+            bench.progress.advance(task)
+    bench.raw["kills"] = figures
+    middle = {name: statistics.median(values) for name, values in figures.items()}
+    return [
+        Line(
+            "kill -9 of the drafter to every request's next token, verify steps",
+            middle["steps"],
+            2,
+            detail=f"{middle['ms']:.0f} ms, {middle['lengths']:.2f} device times of a step with "
+            f"drafts; worst of {num_kills}: {max(figures['steps']):.0f} steps, "
+            f"{max(figures['ms']):.0f} ms",
+        ),
+        Line(
+            "drafter's return to speculation in every batch, steps beyond its load",
+            middle["back"],
+            10,
+            detail=f"worst {max(figures['back']):.0f}; loading took {middle['load_s']:.1f} s",
+        ),
+        Line(
+            "acceptance after its return over that before",
+            middle["acceptance"],
+            0.9,
+            at_most=False,
+        ),
+    ]
+
+
+async def _return(bench: Bench, before: list[Span], ready_ns: int) -> tuple[float, float]:
+    """Steps until every batch is drafted for in full, and the acceptance from there on."""
+    while True:
+        await asyncio.sleep(0.1)
+        spans = [s for s in await bench.verifies(ready_ns) if s.end_ns > ready_ns]
+        firsts = {}
+        for number, span in enumerate(spans):
+            num_decoding = span.num_rows - span.num_prefill_rows
+            if span.num_draft_tokens >= 0.9 * K * num_decoding and num_decoding:
+                firsts.setdefault(span.batch, number)
+        if len(firsts) == NUM_BATCHES:
+            break
+    start = max(firsts.values())
+    while len(spans) < start + 20:
+        await asyncio.sleep(0.2)
+        spans = [s for s in await bench.verifies(ready_ns) if s.end_ns > ready_ns]
+    return start, _acceptance(spans[start:]) / _acceptance(before)
+
+
+def _acceptance(spans: list[Span]) -> float:
+    drafted = sum(s.num_draft_tokens for s in spans)
+    return sum(s.num_accepted_tokens for s in spans) / max(drafted, 1)
+
+
+async def without_drafter(bench: Bench) -> list[Line]:
+    """Speculation is on and there is no drafter, against mode ar of the same batch, in turns."""
+    drafter = bench.fleet.services["drafter"]
+    await drafter.kill()
+    rounds = bench.repeats(4, 2)
+    task = bench.progress.add_task("throughput without drafter", total=rounds * 2)
+    rates: dict[str, list[float]] = {"without": [], "ar": []}
+    modes = {"without": (NUM_BATCHES, BATCH, K), "ar": (1, BATCH, 0)}
+    for _ in range(rounds):
+        for name, mode in modes.items():
+            await until(bench.client, lambda s: s.is_idle)
+            await bench.client.set_mode(
+                num_batches=mode[0], max_batch_size=mode[1], num_draft_tokens=mode[2]
+            )
+            since = time.time_ns()
+            requests = bench.load.requests[: mode[0] * mode[1]]
+            async with asyncio.TaskGroup() as group:
+                for asked in requests:
+                    group.create_task(
+                        bench.client.generate(
+                            list(asked.token_ids), temperature=0.0, ignore_eos=True, max_tokens=40
+                        )
+                    )
+            steady = measure(await bench.client.timeline(since_unix_ns=since), batch=BATCH)
+            rates[name].append(steady.tokens_per_s)
+            bench.progress.advance(task)
+    await until(bench.client, lambda s: s.is_idle)
+    await bench.client.set_mode(num_batches=NUM_BATCHES, max_batch_size=BATCH, num_draft_tokens=K)
+    await drafter.start()
+    await until(bench.client, is_up)
+    bench.raw["without_drafter"] = rates
+    ratio = statistics.median(
+        one / other for one, other in zip(rates["without"], rates["ar"], strict=True)
+    )
+    detail = f"{statistics.median(rates['without']):.1f} tokens/s"
+    return [
+        Line("throughput without drafter over mode ar", ratio, 0.95, at_most=False, detail=detail)
+    ]
+
+
+async def swaps(bench: Bench) -> list[Line]:
+    """Hot swaps under load, in place and blue/green in turns."""
+    num_swaps = bench.repeats(50, 6)
+    task = bench.progress.add_task("hot swaps", total=num_swaps)
+    verifier = bench.fleet.services["verifier"]
+    green: Service = bench.fleet.another_drafter(
+        bench.pair.draft_dir, core=max(os.sched_getaffinity(0))
+    )
+    await green.start()
+    address = [bench.fleet.services["drafter"].address, green.address]
+    failed, pid, windows = 0, verifier.pid, []
+    begun = len(bench.load.failures)
+    try:
+        async with bench.load.running():
+            await bench.settled()
+            rss = verifier.rss_bytes()
+            for number in range(num_swaps):
+                calm = time.time_ns()
+                await asyncio.sleep(2.0)
+                began = time.time_ns()
+                is_in_place = number % 2 == 0
+                try:
+                    if is_in_place:
+                        await bench.client.swap_drafter(model=str(bench.pair.draft_dir))
+                    else:
+                        await bench.client.swap_drafter(address=address[1])
+                        address.reverse()
+                except Exception as err:  # noqa: BLE001 counted, and said
+                    failed += 1
+                    bench.load.failures.append(f"swap {number}: {err}")
+                ended = time.time_ns()
+                ratio = bench.load.rate(began, ended) / bench.load.rate(calm, began)
+                windows.append((is_in_place, (ended - began) / 1e9, ratio))
+                bench.progress.advance(task)
+            grown = verifier.rss_bytes() / rss - 1
+        if address[0] == green.address:
+            await bench.client.swap_drafter(address=address[1])
+    finally:
+        await green.stop()
+    bench.raw["swaps"] = windows
+    dips = {
+        kind: 1 - statistics.median(w[2] for w in windows if w[0] is kind) for kind in (True, False)
+    }
+    whole = sum(w[1] for w in windows)
+    pooled = 1 - sum(w[1] * w[2] for w in windows) / whole
+    lost = len(bench.load.failures) - begun
+    return [
+        Line(f"requests or swaps that failed in {num_swaps} swaps", lost, 0,
+             detail=f"{bench.load.num_done} requests ended well"),
+        Line("throughput dip over the swap windows", pooled, 0.25,
+             detail=f"median in place {dips[True]:.2f}, blue/green {dips[False]:.2f}; "
+             f"a window is {whole / len(windows):.1f} s"),
+        Line("growth of the verifier's resident memory", grown, 0.02,
+             detail=f"{rss / 2**20:.0f} MiB before; same process: {verifier.pid == pid}"),
+    ]  # fmt: skip
+
+
+async def verifier_restart(bench: Bench) -> list[Line]:
+    """Kill -9 of the verifier, against computing the same KV on an idle service."""
+    verifier = bench.fleet.services["verifier"]
+    repeats = bench.repeats(5, 1)
+    task = bench.progress.add_task("kill -9 of the verifier", total=repeats)
+    ratios, times = [], []
+    for _ in range(repeats):
+        async with bench.load.running():
+            await bench.settled()
+            await asyncio.sleep(1.0)
+            indices = list(bench.load.streaming())
+            await verifier.kill()
+            await asyncio.sleep(0.2)  # what was on its way arrives
+            contexts = [
+                [*bench.load.requests[slot.asked].token_ids, *slot.token_ids]
+                for slot in bench.load.slots
+            ]
+            await verifier.start()
+            ready = time.time_ns()
+            back_s = (await bench.load.all_moved(indices, ready) - ready) / 1e9
+        await until(bench.client, lambda s: s.is_idle and is_up(s))
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for context in contexts:
+                group.create_task(bench.client.generate(context, max_tokens=1, temperature=0.0))
+        prefill_s = time.perf_counter() - began
+        ratios.append(back_s / prefill_s)
+        times.append((back_s, prefill_s, verifier.load_s))
+        bench.progress.advance(task)
+    bench.raw["verifier_restart"] = times
+    back_s, prefill_s, load_s = (statistics.median(column) for column in zip(*times, strict=True))
+    detail = f"{back_s:.2f} s over {prefill_s:.2f} s, after {load_s:.1f} s of loading"
+    return [
+        Line("verifier's return to every request's next token, over re-prefilling",
+             statistics.median(ratios), 2, detail=detail)
+    ]  # fmt: skip
+
+
+MEASUREMENTS: dict[str, Callable[[Bench], Coroutine[Any, Any, list[Line]]]] = {
+    "kills": kills,
+    "without_drafter": without_drafter,
+    "verifier_restart": verifier_restart,
+    "swaps": swaps,
+}
+
+
+async def run(args: argparse.Namespace) -> int:
+    pair = await asyncio.to_thread(ensure_pair, "smollm2")
+    tokenizer = await asyncio.to_thread(Tokenizer.from_directory, pair.target_dir)
+    prompts = load_prompts(DATA, limit=NUM_RUNNING, max_chars=200)
+    requests = [Asked(tuple(tokenizer.encode(p)), NUM_TOKENS) for p in prompts]
+    console.print(in_words(describe()))
+    lines: list[Line] = []
+    fleet = Fleet(
+        pair.target_dir,
+        pair.draft_dir,
+        Path(tempfile.mkdtemp(prefix="minedraft-faults-")),
+        workers=("--num-blocks=640",),
+        coordinator=(
+            f"--num-batches={NUM_BATCHES}",
+            f"--max-batch-size={BATCH}",
+            f"--num-draft-tokens={K}",
+            "--link=gloo",
+        ),
+        is_pinned=True,
+    )
+    with Progress(console=console) as progress:
+        async with fleet, await Client.connect(fleet.address) as client:
+            await until(client, is_up)
+            bench = Bench(
+                fleet, client, SteadyLoad(client, requests, NUM_RUNNING), args.quick, progress, pair
+            )
+            task = progress.add_task("undisturbed run", total=1)
+            await bench.load.learn()
+            progress.advance(task)
+            for name in args.only or MEASUREMENTS:
+                lines += await MEASUREMENTS[name](bench)
+    load = bench.load
+    wrong = len(load.failures) + len(load.changed)
+    detail = "; ".join([*load.failures, *load.changed][:3])
+    lines.append(Line(f"of {load.num_done} requests failed or changed", wrong, 0, detail=detail))
+    _show(lines)
+    if args.json:
+        report = {
+            "machine": describe(),
+            "lines": [{**_as_dict(line), "ok": line.is_met} for line in lines],
+            "raw": bench.raw,
+        }
+        await asyncio.to_thread(Path(args.json).write_text, json.dumps(report, indent=1))
+    return 0 if all(line.is_met for line in lines) else 1
+
+
+def _as_dict(line: Line) -> dict[str, Any]:
+    return {name: getattr(line, name) for name in ("text", "figure", "target", "detail")}
+
+
+def _show(lines: list[Line]) -> None:
+    table = Table("what", "figure", "target", "", "more")
+    for line in lines:
+        sign = "<=" if line.at_most else ">="
+        verdict = "[green]OK[/]" if line.is_met else "[red]MISS[/]"
+        table.add_row(
+            line.text, f"{line.figure:.3g}", f"{sign} {line.target:g}", verdict, line.detail
+        )
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few repetitions")
+    parser.add_argument("--only", nargs="*", choices=list(MEASUREMENTS), help="some of the lines")
+    parser.add_argument("--json", help="write the figures there")
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
