@@ -45,6 +45,15 @@ class Flight:
     drafts_in: bool = False
 
 
+@dataclass
+class WarmUp:
+    """A drafter on its way to serve."""
+
+    step_id: int = 0
+    is_behind: bool = False
+    is_warm: bool = False
+
+
 class CoreModel:
     """See the module docstring."""
 
@@ -63,7 +72,12 @@ class CoreModel:
         self.draft_answers: list = []
         self.sent: list[VerifyPlan] = []
         self.verifier: VerifierDouble | None = None
-        self.drafter: DrafterDouble | None = None
+        self.doubles: dict[int, DrafterDouble] = {}
+        """By epoch: all that are linked, also those that a cut-over has replaced."""
+        self.serving: list[int] = []
+        """Epochs, by place."""
+        self.warming: dict[int, WarmUp] = {}
+        self.suspects: set[int] = set()
         self.last_epoch = self.num_submitted = self.num_outputs = self.num_stale = 0
         self.bring_verifier_up()
         self.bring_drafter_up()
@@ -104,9 +118,15 @@ class CoreModel:
         idle = [b for b in batches if b not in self.flights]
         num_preemptions = self.core.counters.num_preemptions
         for draft, verify in self.core.plan():
-            self._take(draft, verify)
+            if draft is not None and draft.rows and not verify.rows:
+                self._take_warm_up(draft)
+            else:
+                self._take(draft, verify)
         if self.verifier is None:
             return
+        for warming in self.warming.values():
+            if not warming.step_id:  # there was nothing to tell it
+                warming.is_warm, warming.is_behind = True, False
         if self.core.counters.num_preemptions == num_preemptions:
             sizes = [self.core.batches.size(b) for b in batches]
             assert all(sizes[b] - min(sizes) <= 1 for b in idle), "unbalanced at its sync point"
@@ -115,20 +135,22 @@ class CoreModel:
             assert self.core.blocks.num_used == 0
             closing = {row_id for plan in self.verifier.queue for row_id in plan.closes}
             assert set(self.verifier.rows) == closing
-            assert self.drafter is None or not self.drafter.rows
+            assert not any(double.rows for double in self.doubles.values())
 
     def _take(self, draft, verify) -> None:
         self.sent.append(verify)
         self.verifier.receive(verify)
         if draft is not None:
-            answer = self.drafter.run(draft)
+            answer = self.doubles[draft.epoch].run(draft)
             if answer is not None:
                 assert (draft.step_id, draft.batch) == (verify.step_id, verify.batch)
                 self.draft_answers.append(answer)
         wanted = {r.row_id: r.num_draft_tokens for r in verify.rows if r.num_draft_tokens}
         drafted = {} if draft is None else {r.row_id: r.num_draft_tokens for r in draft.rows}
         assert wanted == {row_id: k for row_id, k in drafted.items() if k}
-        assert verify.epoch == (self.drafter.epoch if wanted else 0)
+        epoch = self.epoch_of(verify.batch)
+        assert verify.epoch == (epoch if wanted else 0)
+        assert draft is None or not draft.rows or draft.epoch == epoch
         if not verify.rows:
             return
         assert verify.batch not in self.flights, "two steps of one batch in flight"
@@ -143,7 +165,7 @@ class CoreModel:
                 assert row.num_draft_tokens == 0
             else:
                 assert row.num_feed == 1
-                assert row.num_draft_tokens == self._expected_k(request)
+                assert row.num_draft_tokens == self._expected_k(request, epoch)
         assert prefilled <= BUDGET
         blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
         for flight in self.flights.values():
@@ -151,13 +173,33 @@ class CoreModel:
         self.flights[verify.batch] = Flight(verify, owners, blocks)
         self.order.append(verify.batch)
 
-    def _expected_k(self, request) -> int:
+    def _expected_k(self, request, epoch) -> int:
         want = self.live[request.request_id]
         length = len(want.prompt) + len(request.output_token_ids)
-        k = self.core.mode.num_draft_tokens if self.drafter is not None else 0
+        k = self.core.mode.num_draft_tokens if epoch else 0
         k = min(k, k if want.k is None else want.k)
         k = min(k, len(want.prompt) + want.max_tokens - length - 1, CONTEXT - length - 1)
         return max(min(k, self.drafter_context - length), 0)
+
+    def _take_warm_up(self, draft) -> None:
+        """A warming drafter is told exactly of what it lacks, one plan at a time."""
+        warming, double = self.warming[draft.epoch], self.doubles[draft.epoch]
+        assert warming.step_id == 0
+        told = {row_id: len(row.history) for row_id, row in double.rows.items()}
+        k = self.core.mode.num_draft_tokens
+        wanted = {
+            r.row_id
+            for r in self.core.requests.values()
+            if r.phase is not Phase.WAITING
+            and k > 0
+            and self.live[r.request_id].k != 0
+            and r.num_tokens < self.drafter_context
+            and (warming.is_behind or told.get(r.row_id, 0) < r.num_tokens)
+        }
+        assert {row.row_id for row in draft.rows} == wanted
+        assert not any(row.num_draft_tokens for row in draft.rows)
+        self.draft_answers.append(double.run(draft))
+        warming.step_id = draft.step_id
 
     def work(self, accept=lambda _row_id, k: k, *, drafts_came=True) -> None:
         """The verifier runs its next plan; the answer is on its way."""
@@ -171,6 +213,8 @@ class CoreModel:
         assert self.order.pop(0) == result.batch, "the verifier is first-in first-out"
         flight = self.flights.pop(result.batch)
         self.num_stale += len(flight.plan.rows) - len(flight.owners)
+        if result.num_stale_drafts and not flight.drafts_in and flight.plan.epoch in self.serving:
+            self.suspects.add(flight.plan.epoch)
         committed = self.core.on_verify_result(result)
         assert [(r.request_id, row) for r, row in committed] == [
             (flight.owners[row.row_id], row)
@@ -204,6 +248,12 @@ class CoreModel:
         flight = self.flights.get(note.batch)
         if flight is not None and flight.plan.step_id == note.step_id:
             flight.drafts_in = True
+        self.suspects.discard(note.epoch)
+        warming = self.warming.get(note.epoch)
+        if warming is not None and warming.step_id == note.step_id:
+            warming.step_id = 0
+            warming.is_behind = note.num_behind > 0
+            warming.is_warm = not warming.is_behind
         self.core.on_draft_result(note)
 
     def rotate(self, accept=lambda _row_id, k: k, *, drafts_in=True) -> None:
@@ -218,13 +268,26 @@ class CoreModel:
 
     # -- workers ----------------------------------------------------------------------------
 
+    @property
+    def drafter(self) -> DrafterDouble | None:
+        """One that serves, if any does."""
+        return self.doubles[self.serving[0]] if self.serving else None
+
+    def epoch_of(self, batch: int) -> int:
+        able = [epoch for epoch in self.serving if epoch not in self.suspects]
+        return able[batch % len(able)] if able else 0
+
     def lose_verifier(self) -> None:
+        for epoch in [*self.doubles]:
+            if epoch not in self.serving and epoch not in self.warming:
+                self.drop_drafter(epoch)
         self.core.verifier_lost()
         self.old_answers += self.answers
         self.answers.clear()
         self.flights.clear()
         self.order.clear()
-        self.verifier = self.drafter = None
+        self.verifier = None
+        self._forget_drafters([*self.doubles])
 
     def bring_verifier_up(self) -> None:
         self.verifier = VerifierDouble(
@@ -233,15 +296,54 @@ class CoreModel:
         self.core.verifier_up(self.verifier.info)
 
     def lose_drafter(self) -> None:
+        """All that serve or warm up."""
         self.core.link_down()
-        self.drafter = None
+        self._forget_drafters([*self.serving, *self.warming])
 
     def bring_drafter_up(self) -> None:
-        """A drafter, in the place of the one that is there."""
+        """A drafter, in the place of those that are there."""
         self.lose_drafter()
+        self.add_drafter()
+
+    def add_drafter(self) -> int:
+        """A drafter beside the others."""
+        double = self._link()
+        self.serving.append(double.epoch)
+        self.core.drafter_up(double.info, double.epoch)
+        return double.epoch
+
+    def drop_drafter(self, epoch: int) -> None:
+        self.core.drafter_down(epoch)
+        self._forget_drafters([epoch])
+
+    def warm_up(self, num_slow: int = 0) -> int:
+        double = self._link(num_slow)
+        self.warming[double.epoch] = WarmUp()
+        self.core.warm_up(double.info, double.epoch)
+        return double.epoch
+
+    def cut_over(self, old: int, new: int) -> None:
+        """The old one stays linked until it is dropped."""
+        self.core.cut_over(old, new)
+        del self.warming[new]
+        if old in self.serving:
+            self.serving[self.serving.index(old)] = new
+        else:
+            self.serving.append(new)
+
+    def _link(self, num_slow: int = 0) -> DrafterDouble:
         self.last_epoch += 1
-        self.drafter = DrafterDouble(self.last_epoch, max_model_len=self.drafter_context)
-        self.core.drafter_up(self.drafter.info, self.last_epoch)
+        self.doubles[self.last_epoch] = DrafterDouble(
+            self.last_epoch, max_model_len=self.drafter_context, num_slow=num_slow
+        )
+        return self.doubles[self.last_epoch]
+
+    def _forget_drafters(self, epochs) -> None:
+        for epoch in epochs:
+            self.doubles.pop(epoch, None)
+            self.warming.pop(epoch, None)
+            self.suspects.discard(epoch)
+        self.serving = [epoch for epoch in self.serving if epoch in self.doubles]
 
     # -- always -----------------------------------------------------------------------------
 
@@ -253,7 +355,8 @@ class CoreModel:
             i: (w.prompt, w.max_tokens) for i, w in self.live.items()
         }
         assert all(times == 1 for times in self.ended.values()), "one end a request"
-        assert core.epoch == (self.drafter.epoch if self.drafter is not None else 0)
+        assert core.epoch == max(self.serving, default=0)
+        self._check_drafters()
         counters = core.counters
         assert counters.num_requests == self.num_submitted == len(self.live) + len(self.ended)
         assert sum(counters.num_finished.values()) == len(self.ended)
@@ -269,6 +372,30 @@ class CoreModel:
         assert waiting == sorted(waiting), "first come, first served"
         assert len(waiting) == core.num_waiting == len(self.live) - core.num_running
         self._check_phases()
+
+    def _check_drafters(self) -> None:
+        core = self.core
+        assert core.warming_epochs == tuple(self.warming)
+        for epoch, warming in self.warming.items():
+            assert core.is_ready(epoch) == warming.is_warm
+        for batch in range(core.mode.num_batches):
+            assert core._drafters.of_batch(batch)[0] == self.epoch_of(batch)
+        for epoch, double in self.doubles.items():
+            in_flight = any(flight.plan.epoch == epoch for flight in self.flights.values())
+            assert core.uses(epoch) == in_flight
+            told = {
+                r.row_id: r.drafter_lens[epoch]
+                for r in core.requests.values()
+                if epoch in r.drafter_lens
+            }
+            knows = {row_id: len(row.history) for row_id, row in double.rows.items()}
+            closing = core._home._drafter_closes.get(epoch, [])
+            assert len(closing) == len(set(closing)), "closed twice"
+            assert not told.keys() & set(closing)
+            assert told == {r: length for r, length in knows.items() if r not in closing}
+            assert set(closing) <= knows.keys()
+        known = {e for r in core.requests.values() for e in r.drafter_lens}
+        assert known | core._home._drafter_closes.keys() <= self.doubles.keys()
 
     def _check_phases(self) -> None:
         in_step = {}

@@ -83,7 +83,14 @@ class VerifierDouble:
                 self.rows[opened.row_id] = Row(history, len(opened.prompt_token_ids))
             if plan.rows:
                 results = tuple(self._run_row(row, accept, drafts_came) for row in plan.rows)
-                return VerifyResult(plan.step_id, plan.batch, results, StepTiming())
+                num_stale = sum(row.num_draft_tokens > 0 for row in plan.rows)
+                return VerifyResult(
+                    plan.step_id,
+                    plan.batch,
+                    results,
+                    StepTiming(),
+                    0 if drafts_came else num_stale,
+                )
         return None
 
     def _run_row(self, plan, accept, drafts_came) -> RowResult:
@@ -134,11 +141,18 @@ class VerifierDouble:
 
 
 class DrafterDouble:
-    """Runs draft plans first-in first-out, one link long."""
+    """Runs draft plans first-in first-out, one link long.
 
-    def __init__(self, epoch: int, *, max_model_len: int = 200) -> None:
+    Args:
+        epoch: Of the link.
+        max_model_len: Positions it has.
+        num_slow: Plans after which it still says that it is behind.
+    """
+
+    def __init__(self, epoch: int, *, max_model_len: int = 200, num_slow: int = 0) -> None:
         self.info = ModelInfo("draft", VOCAB, max_model_len, "f", "float32", drafter_kind="model")
         self.epoch = epoch
+        self.num_slow = num_slow
         self.rows: dict[int, Row] = {}
 
     def run(self, plan: DraftPlan) -> DraftResult | None:
@@ -161,6 +175,14 @@ class DrafterDouble:
         if not plan.rows:
             return None
         num_drafts = sum(row.num_draft_tokens for row in plan.rows)
+        is_behind = self.num_slow > 0
+        self.num_slow -= is_behind
         return DraftResult(
-            plan.step_id, plan.batch, num_drafts, len(plan.rows), StepTiming(), epoch=self.epoch
+            plan.step_id,
+            plan.batch,
+            num_drafts,
+            len(plan.rows),
+            StepTiming(),
+            epoch=self.epoch,
+            num_behind=len(plan.rows) if is_behind else 0,
         )

@@ -133,6 +133,30 @@ class CoreMachine(RuleBasedStateMachine):
         else:
             self.model.lose_drafter()
 
+    @precondition(lambda self: self.model.verifier is not None and len(self.model.doubles) < 4)
+    @rule()
+    def one_more_drafter(self):
+        self.model.add_drafter()
+
+    @precondition(lambda self: self.model.doubles)
+    @rule(index=INDEX)
+    def one_drafter_goes(self, index):
+        """One that serves, warms up or was replaced."""
+        self.model.drop_drafter(list(self.model.doubles)[index % len(self.model.doubles)])
+
+    @precondition(lambda self: self.model.verifier is not None and len(self.model.doubles) < 4)
+    @rule(num_slow=st.integers(0, 2))
+    def warm_up(self, num_slow):
+        self.model.warm_up(num_slow)
+
+    @precondition(lambda self: self.model.warming)
+    @rule(index=INDEX, old=INDEX)
+    def cut_over(self, index, old):
+        """Whether it is warm or not; in the place of one that serves, or of nobody."""
+        warming = list(self.model.warming)
+        places = [*self.model.serving, 0]
+        self.model.cut_over(places[old % len(places)], warming[index % len(warming)])
+
     @invariant()
     def core_equals_model(self):
         self.model.check()
@@ -191,6 +215,18 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
         else:
             model.bring_drafter_up()
 
+    def another_drafter():
+        if model.verifier is not None and len(model.doubles) < 4:
+            rng.choice((model.add_drafter, lambda: model.warm_up(rng.randint(0, 2))))()
+
+    def one_drafter_goes():
+        if model.doubles:
+            model.drop_drafter(rng.choice(list(model.doubles)))
+
+    def cut_over():
+        if model.warming:
+            model.cut_over(rng.choice([*model.serving, 0]), rng.choice(list(model.warming)))
+
     def set_k():
         model.core.set_mode(replace(model.core.mode, num_draft_tokens=rng.choice((0, 1, 4))))
 
@@ -204,7 +240,10 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
         abort: 4,
         abort_batch: 0.3,
         verifier: 0.3,
-        drafter: 2,
+        drafter: 1,
+        another_drafter: 3,
+        one_drafter_goes: 1.5,
+        cut_over: 2,
         set_k: 1,
     }
     while model.num_submitted < 200:
