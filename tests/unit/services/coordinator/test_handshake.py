@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from minedraft.errors import IncompatibleWorkerError
+from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity, WorkerInfo
+from minedraft.services.coordinator.handshake import (
+    check_draft_model,
+    check_drafter,
+    check_verifier,
+)
+from minedraft.types import ModelInfo
+
+MODEL = ModelInfo("target", 500, 100, "a" * 64, "float32", num_blocks=10)
+
+
+def info(*, version: int = PROTOCOL_VERSION, **model) -> WorkerInfo:
+    identity = WorkerIdentity("w", version, 0, 0, "v")
+    return WorkerInfo(identity, replace(MODEL, **model), ("grpc",))
+
+
+def test_a_verifier_fits_a_coordinator_with_its_tokenizer_or_without_any():
+    check_verifier(info(), tokenizer_fingerprint="a" * 64, known=None)
+    check_verifier(info(), tokenizer_fingerprint="", known=None)
+    check_verifier(info(num_blocks=99, block_size=1), tokenizer_fingerprint="", known=MODEL)
+
+
+def test_a_verifier_with_another_tokenizer_is_refused():
+    with pytest.raises(IncompatibleWorkerError, match=r"fingerprint aaaaaaaaaaaa, .* has bbbb"):
+        check_verifier(info(), tokenizer_fingerprint="b" * 64, known=None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocab_size": 501},
+        {"max_model_len": 99},
+        {"dtype": "bfloat16"},
+        {"tokenizer_fingerprint": "b"},
+    ],
+    ids=str,
+)
+def test_a_verifier_that_comes_back_with_another_model_is_refused(change):
+    with pytest.raises(IncompatibleWorkerError, match="came back with another model"):
+        check_verifier(info(**change), tokenizer_fingerprint="", known=MODEL)
+
+
+def test_a_drafter_may_have_a_padded_vocabulary_and_a_model_of_its_own():
+    check_drafter(info(name="draft", vocab_size=512, max_model_len=7, dtype="bfloat16"), MODEL)
+
+
+def test_a_drafter_with_another_vocabulary_is_refused_with_what_differs():
+    with pytest.raises(IncompatibleWorkerError) as caught:
+        check_drafter(info(name="draft", vocab_size=7, tokenizer_fingerprint="c" * 64), MODEL)
+    for part in ("draft", "target", "c" * 12, "a" * 12, "7", "500"):
+        assert part in str(caught.value)
+    with pytest.raises(IncompatibleWorkerError):
+        check_draft_model(replace(MODEL, tokenizer_fingerprint=""), MODEL)
+
+
+def test_a_drafter_without_a_target_has_nothing_to_be_compared_with():
+    with pytest.raises(IncompatibleWorkerError, match="no verifier yet"):
+        check_drafter(info(), None)
+
+
+def test_another_protocol_is_refused_on_both_sides():
+    other = info(version=PROTOCOL_VERSION + 1)
+    with pytest.raises(IncompatibleWorkerError, match=f"version {PROTOCOL_VERSION + 1}"):
+        check_verifier(other, tokenizer_fingerprint="", known=None)
+    with pytest.raises(IncompatibleWorkerError, match=f"speaks {PROTOCOL_VERSION}"):
+        check_drafter(other, MODEL)
