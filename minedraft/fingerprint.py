@@ -17,6 +17,8 @@ from minedraft.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NUM_PIECES: Final = 64
+_PIECE_BYTES: Final = 4096
 TOKENIZER_FILE: Final = "tokenizer.json"
 """The only tokenizer format read: the tokenizers library's own."""
 
@@ -75,3 +77,29 @@ def fingerprint_of(document: Mapping[str, Any], path: Path) -> str:
     pairs = sorted((index, token) for token, index in ids.items())
     canonical = json.dumps([pairs, sorted(special_ids)], separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def weights_fingerprint(model_dir: str | Path) -> str:
+    """Hash what tells one model's weights from another's, without reading all of them.
+
+    Args:
+        model_dir: Directory with config.json and safetensors files.
+
+    Returns:
+        SHA-256 in hex over config.json and, of each safetensors file, its name, its size and
+        64 pieces spread over it, header included. Two fine-tunes of one model differ everywhere,
+        so they differ there.
+    """
+    directory = Path(model_dir)
+    digest = hashlib.sha256()
+    config = directory / "config.json"
+    if config.is_file():
+        digest.update(config.read_bytes())
+    for path in sorted(directory.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}".encode())
+        with path.open("rb") as file:
+            for piece in range(_NUM_PIECES):
+                file.seek(size * piece // _NUM_PIECES)
+                digest.update(file.read(_PIECE_BYTES))
+    return digest.hexdigest()

@@ -144,3 +144,5 @@ class ModelInfo:
     """KV blocks of the verifier's pool; 0 for a drafter, which manages its own."""
     drafter_kind: str = ""
     """`model`, `oracle`, ...; empty for a verifier."""
+    weights_fingerprint: str = ""
+    """Tells models with other weights apart (`fingerprint.weights_fingerprint`)."""

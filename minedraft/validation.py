@@ -175,7 +175,8 @@ def validate_resumed(
         InvalidRequestError: Samples that cannot be, more tokens than the request allows, or no
             seed to go on with.
     """
-    if resumed and sampling.seed is None and sampling.temperature >= GREEDY_BELOW:
+    holds_tokens = any(sample.token_ids for sample in resumed)
+    if holds_tokens and sampling.seed is None and sampling.temperature >= GREEDY_BELOW:
         raise InvalidRequestError(
             "resumed: sampling.seed is not set, want the seed that Started reported",
             field="sampling.seed",

@@ -179,7 +179,7 @@ class MembershipWorld:
         worker = self.workers[address] = WorkerDouble(self, address, info)
         return worker
 
-    def _connect(self, address, credentials):
+    def _connect(self, address, credentials, *, server_name=""):
         self.num_dials[address] += 1
         return self.workers.get(address) or _Absent(address)
 

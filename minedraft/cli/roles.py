@@ -117,7 +117,12 @@ async def serve(run: Run, config: object, parent_fd: int = -1) -> None:
         return
     with socket.socket(fileno=parent_fd) as parent:
         parent.setblocking(False)
-        loop.add_reader(parent, stop.set)  # the parent never writes: readable is its end
+
+        def orphaned() -> None:  # the parent never writes: readable is its end
+            loop.remove_reader(parent)
+            stop.set()
+
+        loop.add_reader(parent, orphaned)
         try:
             await run(config, ready=lambda address: _tell(parent, address), stop=stop)
         finally:

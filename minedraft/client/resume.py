@@ -81,7 +81,12 @@ async def resuming(
     while True:
         left_s = None if timeout_s is None else timeout_s - (clock() - began)
         is_continued = started is not None
-        call = request if started is None else _continued(request, started, held)
+        if started is not None:
+            call = _continued(request, started, held)
+        elif num_failures:  # perhaps the server had begun: then this one takes its place
+            call = replace(request, resumed=_held(held))
+        else:
+            call = request
         try:
             async with aclosing(open_call(call, left_s)) as events:
                 async for event in events:
@@ -122,10 +127,14 @@ def _continued(
         request,
         request_id=started.request_id,
         sampling=replace(request.sampling, seed=started.seed),
-        resumed=tuple(
-            ResumedSample(index, tuple(sample.token_ids), sample.is_finished)
-            for index, sample in enumerate(held)
-        ),
+        resumed=_held(held),
+    )
+
+
+def _held(held: list[_Held]) -> tuple[ResumedSample, ...]:
+    return tuple(
+        ResumedSample(index, tuple(sample.token_ids), sample.is_finished)
+        for index, sample in enumerate(held)
     )
 
 

@@ -215,7 +215,7 @@ def _info(
     num_blocks: int,
     block_size: int,
 ) -> ModelInfo:
-    from minedraft.fingerprint import tokenizer_fingerprint
+    from minedraft.fingerprint import tokenizer_fingerprint, weights_fingerprint
 
     return ModelInfo(
         name=directory.name,
@@ -226,6 +226,7 @@ def _info(
         eos_token_ids=directory.eos_token_ids,
         block_size=block_size,
         num_blocks=num_blocks,
+        weights_fingerprint=weights_fingerprint(directory.path),
     )
 
 

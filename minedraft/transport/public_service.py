@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minedraft.transport import admin_codec, public_codec
@@ -45,6 +46,14 @@ class PublicHandler(Protocol):
 
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
+
+
+_MAX_SPANS = 20_000
+"""Most spans of one answer: about 2 MB."""
+
+
+def _timeline(spans: tuple[Span, ...]) -> admin_pb2.GetTimelineResponse:
+    return admin_pb2.GetTimelineResponse(spans=map(admin_codec.span_to_proto, spans))
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServicer):
@@ -125,5 +134,6 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetTimelineRequest, _context: Any
     ) -> admin_pb2.GetTimelineResponse:
         """Recent steps."""
-        spans = self._handler.spans(request.max_spans, request.since_unix_ns)
-        return admin_pb2.GetTimelineResponse(spans=map(admin_codec.span_to_proto, spans))
+        wanted = min(request.max_spans or _MAX_SPANS, _MAX_SPANS)
+        spans = self._handler.spans(wanted, request.since_unix_ns)
+        return await asyncio.to_thread(_timeline, spans)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -20,7 +21,7 @@ from grpc_status import rpc_status
 from minedraft import errors
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 
 log = structlog.get_logger(__name__)
 
@@ -189,11 +190,15 @@ def _wrap_unary(inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
     return unary
 
 
-def _wrap_stream(inner: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+def _wrap_stream(
+    inner: Callable[..., AsyncGenerator[Any, None]],
+) -> Callable[..., AsyncIterator[Any]]:
     async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for item in inner(request, context):
-                yield item
+            # Closed here, in the task of the RPC: left to the collector, an abort would come late.
+            async with aclosing(inner(request, context)) as items:
+                async for item in items:
+                    yield item
         except Exception as err:  # noqa: BLE001 turned into a status, never swallowed
             await _fail(context, err)
 

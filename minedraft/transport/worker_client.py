@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
+import structlog
 
-from minedraft.errors import WorkerUnavailableError
+from minedraft.errors import StateError, WorkerUnavailableError
 from minedraft.link.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from minedraft.security.credentials import Credentials
     from minedraft.types import ModelInfo
+
+log = structlog.get_logger(__name__)
 
 Plan = TypeVar("Plan")
 Answer = TypeVar("Answer")
@@ -68,7 +71,9 @@ class _Connection(Generic[Plan, Answer]):
             credentials=credentials,
             server_name=server_name,
         )
-        self._plans: asyncio.Queue[Plan] = asyncio.Queue()  # bounded by one step a batch
+        # Bounded in fact: one step a batch, one warm-up, and closes that ride on the next of them.
+        self._plans: asyncio.Queue[Plan] = asyncio.Queue()
+        self._failure: StateError | None = None
 
     async def close(self) -> None:
         """Close the channel; a running session ends."""
@@ -126,8 +131,17 @@ class _Connection(Generic[Plan, Answer]):
                 writer.cancel()
 
     async def _answers(self, call: Any) -> AsyncIterator[Answer]:
-        async for message in call:
-            yield self._decode(message)
+        try:
+            async for message in call:
+                yield self._decode(message)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The channel or the call was closed from this side: not a cancelled task.
+            raise self._failure or WorkerUnavailableError(
+                f"{self.address}: the session was ended"
+            ) from None
         if not call.cancelled():
             code, text = await call.code(), await call.details()
             if code is not grpc.StatusCode.OK:
@@ -140,6 +154,10 @@ class _Connection(Generic[Plan, Answer]):
                 await call.write(self._encode(await self._plans.get()))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the call is over; the reader sees why
+        except Exception as err:
+            log.exception("session.write_failed", address=self.address)
+            self._failure = StateError(f"{self.address}: a plan cannot be sent: {err}")
+            call.cancel()
 
 
 class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minedraft.errors import InvalidRequestError
 from minedraft.link.spec import LinkSpec, Transport
 from minedraft.plans import DraftPlan, DraftResult, LinkLost, VerifyPlan, VerifyResult
 from minedraft.transport import plan_codec
@@ -81,10 +82,15 @@ def link_spec_from_proto(message: types_pb2.FormLinkRequest) -> LinkSpec:
     Raises:
         InvalidRequestError: a field is out of range, or the transport is unknown.
     """
+    transport = _TO_TRANSPORT.get(message.transport)
+    if transport is None:
+        raise InvalidRequestError(
+            f"transport={message.transport}: this version knows no such number", field="transport"
+        )
     return LinkSpec(
         epoch=message.epoch,
         name=message.name,
-        transport=_TO_TRANSPORT.get(message.transport, Transport.GRPC),
+        transport=transport,
         max_rows=message.max_rows,
         max_draft_tokens=message.max_draft_tokens,
         q_width=message.q_width,

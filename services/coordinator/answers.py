@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.request import Request
 
 
-def check_row(request: Request, row: RowResult, num_planned_drafts: int) -> None:
+def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:
     """Raise ProtocolError unless `row` continues `request` within what was planned."""
     must_sample = request.phase is not Phase.PREFILLING or (
         request.num_computed == request.num_tokens
@@ -22,6 +22,8 @@ def check_row(request: Request, row: RowResult, num_planned_drafts: int) -> None
         and bool(row.token_ids) == must_sample
         and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
         and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
+        and all(0 <= token_id < vocab_size for token_id in row.token_ids)
+        and (request.params.logprobs is None or len(row.logprobs) == len(row.token_ids))
     )
     if not fits:
         raise ProtocolError(

@@ -89,7 +89,7 @@ async def run(
         """Ready means routable: there is a verifier. Without a drafter it serves with k = 0."""
         while True:
             if health is not None:
-                health.set_ready(ready=core.verifier_info is not None)
+                health.set_ready(ready=core.verifier_info is not None and not handler.is_draining)
             await asyncio.sleep(_READINESS_PERIOD_S)
 
     async def watch_engine() -> None:

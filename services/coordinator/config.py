@@ -47,6 +47,9 @@ class CoordinatorConfig:
     """Under acceptance by rejection: tokens of the draft distribution that travel; 1..64."""
     link_timeout_s: float = 30.0
     """Longest the forming of a link may take."""
+    step_timeout_s: float = 120.0
+    """Longest the verifier may take to answer while a step is in flight; then its session ends
+    and its requests begin again."""
     reconnect_s: float = 0.5
     """Pause before a lost worker is dialled again."""
     grace_s: float = 10.0

@@ -201,7 +201,7 @@ class Core:
             ProtocolError: a row does not start from the committed length, or makes no sense.
         """
         step = self._home.land(result.batch, result.step_id)
-        if step is None:
+        if step is None or self._verifier is None:
             self._counters.num_stale_results += len(result.rows)
             return []
         self._verify_queue.remove(result.batch)
@@ -212,7 +212,7 @@ class Core:
             if request is None:  # aborted meanwhile
                 num_stale += 1
                 continue
-            check_row(request, row, step.num_draft_tokens[row.row_id])
+            check_row(request, row, step.num_draft_tokens[row.row_id], self._verifier.vocab_size)
             if row.token_ids:
                 committed.append((request, row))
         if step.requests:
@@ -279,6 +279,11 @@ class Core:
     def is_idle(self) -> bool:
         """Whether nothing is live and nothing in flight."""
         return not self._home.live and not self._home.in_flight
+
+    def in_flight_requests(self) -> tuple[Request, ...]:
+        """Live requests of the steps in flight."""
+        steps = self._home.in_flight.values()
+        return tuple(request for step in steps for request in step.requests.values())
 
     def in_flight_step(self, batch: int) -> int:
         """Step id in flight for a batch; 0: none."""

@@ -50,6 +50,8 @@ class DrafterName:
         except socket.gaierror as err:
             is_gone = err.errno in {socket.EAI_NONAME, socket.EAI_NODATA}
             return frozenset() if is_gone else None
+        except (OSError, UnicodeError):
+            return None
         hosts = {str(info[4][0]) for info in found}
         return frozenset(
             f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}" for host in hosts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.api import Delta, Finished, RequestTiming, SpeculationStats, Usage
-from minedraft.errors import MineDraftError, StateError
+from minedraft.errors import MineDraftError, ProtocolError, StateError
 from minedraft.types import FinishReason
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _DRAFT_TIMEOUT_FLOOR_NS = 1 * 10**9
-_DRAFT_TIMEOUT_START_NS = 30 * 10**9
+_DRAFT_TIMEOUT_CEILING_NS = 10 * 10**9
 _DRAFT_TIMEOUT_FACTOR = 6
 """Times the longest of the last draft steps; generous, because a step without drafts is dear and
 a dead drafter is noticed by its link, not by this."""
 _NUM_RECENT_DRAFTS = 16
+_MAX_FAILED_STEPS = 3
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Engine:
         self._waiters: list[asyncio.Future[None]] = []
         self._send_verify: Callable[[VerifyPlan], None] | None = None
         self._recent_drafts: list[int] = []
+        self._last_progress_ns = 0
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -132,8 +134,24 @@ class Engine:
             self._fail(self._samples[request.request_id], self.core.too_large(request))
         self._pump()
 
-    def verifier_lost(self) -> None:
-        """The verifier session ended; live requests wait for the next one."""
+    def verifier_lost(self, *, by_failure: bool = False) -> None:
+        """The verifier session ended; live requests wait for the next one.
+
+        Args:
+            by_failure: It failed at its work, rather than going away. A request that was in the
+                step each of several times is given up: it may be what the verifier fails at, and
+                must not take everybody else along for ever.
+        """
+        if by_failure:
+            for request in self.core.in_flight_requests():
+                request.num_failed_steps += 1
+                if request.num_failed_steps >= _MAX_FAILED_STEPS:
+                    log.error("request.given_up", request_id=request.request_id)
+                    err = ProtocolError(
+                        f"the verifier failed {request.num_failed_steps} times at a step with "
+                        "this request in it"
+                    )
+                    self._fail(self._samples[request.request_id], err)
         self._send_verify = None
         self._send_draft.clear()
         self.timeline.forget_plans()
@@ -166,6 +184,13 @@ class Engine:
         self.core.cut_over(old, new)
         self._pump()
 
+    @property
+    def stalled_ns(self) -> int:
+        """Time since the last answer of the verifier, while a step is in flight; else 0."""
+        if not self.core.in_flight_requests():
+            return 0
+        return self._clock() - self._last_progress_ns
+
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds that only plans and answers can change."""
         while not holds():
@@ -177,8 +202,9 @@ class Engine:
         """The drafter is done with a step."""
         if result.epoch not in self.core.warming_epochs:
             self.timeline.drafted(result)
-        self._recent_drafts.append(result.timing.total_ns)
-        del self._recent_drafts[:-_NUM_RECENT_DRAFTS]
+        if result.num_rows:  # a warm-up or a prefill says nothing of a draft
+            self._recent_drafts.append(result.timing.total_ns)
+            del self._recent_drafts[:-_NUM_RECENT_DRAFTS]
         self.core.on_draft_result(result)
         if result.epoch in self.core.warming_epochs:
             self._pump()
@@ -191,6 +217,7 @@ class Engine:
             ProtocolError: the answer makes no sense; the session must end.
         """
         self.timeline.verified(result)
+        self._last_progress_ns = self._clock()
         for request, row in self.core.on_verify_result(result):
             self._commit(self._samples[request.request_id], row)
         self._pump()
@@ -212,11 +239,16 @@ class Engine:
     def _pump(self) -> None:
         longest = max(self._recent_drafts, default=None)
         self.core.draft_timeout_ns = (
-            _DRAFT_TIMEOUT_START_NS
+            _DRAFT_TIMEOUT_CEILING_NS
             if longest is None
-            else max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest)
+            else min(
+                max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest),
+                _DRAFT_TIMEOUT_CEILING_NS,
+            )
         )
         try:
+            if not self.core.in_flight_requests():
+                self._last_progress_ns = self._clock()
             for draft, verify in self.core.plan():
                 self.timeline.planned(draft, verify)
                 self._note_admissions(verify)
@@ -224,9 +256,9 @@ class Engine:
                     self._send_draft[draft.epoch](draft)
                 if self._send_verify is not None and (verify.rows or verify.closes):
                     self._send_verify(verify)
-        except StateError as err:  # a bug of ours: nothing that follows could be trusted
+        except Exception as err:
             log.exception("engine.failed")
-            self.fail_all(err)
+            self.fail_all(StateError(f"the coordinator failed: {type(err).__name__}"))
             if not self.failure.done():
                 self.failure.set_exception(err)
 

@@ -65,6 +65,11 @@ class Handler:
         """Set while no request is live."""
         self._empty.set()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether new requests are refused."""
+        return self._draining
+
     async def drain(self) -> None:
         """Take no new requests; let running ones end for `grace_s`, then end them with ABORT."""
         self._draining = True

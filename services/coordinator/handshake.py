@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def check_verifier(
-    info: WorkerInfo, *, tokenizer_fingerprint: str, known: ModelInfo | None
+    info: WorkerInfo,
+    *,
+    tokenizer_fingerprint: str,
+    known: ModelInfo | None,
+    known_acceptance: str = "",
 ) -> None:
     """Check a verifier that wants to join.
 
@@ -22,6 +26,7 @@ def check_verifier(
         tokenizer_fingerprint: Of the coordinator's own tokenizer; "": not compared.
         known: The model of the verifier before it, if there was one: requests that wait for its
             return were begun with that model.
+        known_acceptance: Its acceptance rule.
 
     Raises:
         IncompatibleWorkerError: another protocol, vocabulary or model.
@@ -37,6 +42,10 @@ def check_verifier(
         raise IncompatibleWorkerError(
             f"verifier came back with another model: {info.model.name} {_essence(info.model)}, "
             f"it was {known.name} {_essence(known)}"
+        )
+    if known_acceptance and known_acceptance != info.acceptance:
+        raise IncompatibleWorkerError(
+            f"verifier came back with acceptance {info.acceptance!r}, it was {known_acceptance!r}"
         )
 
 
@@ -77,5 +86,13 @@ def _check_protocol(info: WorkerInfo) -> None:
         )
 
 
-def _essence(model: ModelInfo) -> tuple[str, int, int, str]:
-    return (model.tokenizer_fingerprint, model.vocab_size, model.max_model_len, model.dtype)
+def _essence(model: ModelInfo) -> tuple[object, ...]:
+    """What the output of a request depends on."""
+    return (
+        model.weights_fingerprint[:12],
+        model.tokenizer_fingerprint[:12],
+        model.vocab_size,
+        model.max_model_len,
+        model.dtype,
+        model.eos_token_ids,
+    )

@@ -35,6 +35,8 @@ class Member(Generic[Connection]):
     """Of the link that shall serve once its drafter has caught up; 0: none."""
     link_description: str = ""
     last_error: str = ""
+    is_linking: bool = False
+    """Its link is being formed."""
     is_joining: bool = False
     """A swap links it, not the membership."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.errors import MineDraftError
+from minedraft.errors import MineDraftError, ProtocolError, StateError, WorkerUnavailableError
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.handshake import check_drafter, check_verifier
@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 _HANDSHAKE_S = 5.0
 _RESOLVE_S = 2.0
+_MAX_LOST = 16
+_WATCH_S = 1.0
 
 
 class Membership:
@@ -67,9 +69,12 @@ class Membership:
         self.acceptance = ""
         self.linker = Linker(config, self.verifier)
         self._reconnect_s = config.reconnect_s
+        self._step_timeout_s = config.step_timeout_s
         self._fingerprint = tokenizer_fingerprint
         self._credentials = credentials
         self._changed = asyncio.Event()
+        self._lost: set[int] = set()
+        """Recent epochs that were lost before they were entered."""
         self._target_known = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
@@ -86,6 +91,7 @@ class Membership:
             for name in self._names:
                 group.create_task(self._follow(name), name=f"name {name.host}")
             group.create_task(self._keep_linked(), name="member links")
+            group.create_task(self._watch_steps(), name="member watch")
 
     def status(self) -> tuple[WorkerStatus, ...]:
         """All workers."""
@@ -121,6 +127,12 @@ class Membership:
 
     # -- sessions ---------------------------------------------------------------------------
 
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._group is None:
+            work.close()
+        else:
+            self._group.create_task(work, name=name)
+
     def _dial(self, member: Member[DrafterConnection]) -> None:
         if self._group is not None:
             self._tasks[member] = self._group.create_task(
@@ -143,9 +155,15 @@ class Membership:
 
     async def _verifier_session(self, member: Member[VerifierConnection]) -> None:
         connection = VerifierConnection(member.address, self._credentials)
+        by_failure = False
         try:
             info = await connection.get_info(_HANDSHAKE_S)
-            check_verifier(info, tokenizer_fingerprint=self._fingerprint, known=self.model)
+            check_verifier(
+                info,
+                tokenizer_fingerprint=self._fingerprint,
+                known=self.model,
+                known_acceptance=self.acceptance,
+            )
             async with connection.session(_HANDSHAKE_S) as answers:
                 self.model, self.acceptance = info.model, info.acceptance
                 member.info, member.connection, member.last_error = info, connection, ""
@@ -163,13 +181,25 @@ class Membership:
                         self._link_lost(answer)
                     else:
                         self.engine.on_verify_result(answer)
+        except (ProtocolError, StateError):
+            by_failure = True
+            raise
         finally:
             if member.connection is not None:
                 member.connection = None
                 for drafter in self.drafters:
                     self.unlink(drafter)
-                self.engine.verifier_lost()
+                self.engine.verifier_lost(by_failure=by_failure)
             await connection.close()
+
+    async def _watch_steps(self) -> None:
+        """End the session of a verifier that does not answer: no step may take for ever."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            connection = self.verifier.connection
+            if connection is not None and self.engine.stalled_ns > self._step_timeout_s * 1e9:
+                log.error("verifier.stalled", stalled_s=self.engine.stalled_ns // 10**9)
+                await connection.close()
 
     async def _drafter_session(self, member: Member[DrafterConnection]) -> None:
         await self._target_known.wait()  # there is nothing to compare it with before
@@ -224,19 +254,26 @@ class Membership:
             for member in list(self.drafters):
                 is_there = member.connection is not None and self.verifier.connection is not None
                 has_link = member.link_epoch or member.warming_epoch
-                if is_there and not has_link and not member.is_joining:
-                    await self._link(member)
+                if is_there and not has_link and not member.is_joining and not member.is_linking:
+                    # A task each: one whose link does not form must not hold up the others.
+                    member.is_linking = True
+                    self._spawn(self._link(member), f"link {member.address}")
 
     async def _link(self, member: Member[DrafterConnection]) -> None:
         try:
             formed = await self.linker.form(member)
+            if formed.epoch in self._lost:
+                raise WorkerUnavailableError("it was lost as soon as it was formed")
         except MineDraftError as err:
             member.last_error = f"link: {err}"
             log.warning("link.failed", drafter=member.address, why=str(err))
             await asyncio.sleep(self._reconnect_s)
             self._changed.set()
             return
-        if member.connection is None or member.info is None:
+        finally:
+            member.is_linking = False
+        if member.connection is None or member.info is None or member.is_joining:
+            self._changed.set()
             return
         member.link_epoch, member.link_description = formed.epoch, formed.description
         member.last_error = ""
@@ -248,5 +285,8 @@ class Membership:
             if member.link_epoch == lost.epoch:
                 log.warning("link.down", epoch=lost.epoch, why=lost.reason)
                 self.unlink(member)
-            elif member.warming_epoch == lost.epoch:
+                return
+            if member.warming_epoch == lost.epoch:
                 self.stop_warming(member)
+                return
+        self._lost = {*sorted(self._lost)[-_MAX_LOST:], lost.epoch}  # it may be in the making

@@ -94,6 +94,7 @@ class Planner:
             prefill_budget_tokens=self._prefill_budget,
             max_model_len=verifier.max_model_len,
             drafter_max_len=drafter.max_model_len if drafter else 0,
+            drafter_vocab_size=drafter.vocab_size if drafter else 0,
             epoch=epoch,
         )
 

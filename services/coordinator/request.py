@@ -108,6 +108,13 @@ class Request:
     drafter_lens: dict[int, int] = field(default_factory=dict)
     """Committed tokens each drafter was told of, by epoch; absent: the row is not open there."""
     stats: SpeculationStats = field(default_factory=SpeculationStats)
+    num_failed_steps: int = 0
+    """Steps with this request in them during which the verifier failed."""
+    max_token_id: int = 0
+    """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
+
+    def __post_init__(self) -> None:
+        self.max_token_id = max((*self.prompt_token_ids, *self.output_token_ids), default=0)
 
     @property
     def num_tokens(self) -> int:
@@ -147,6 +154,7 @@ class Request:
         """Append verified tokens and note that all but the last have KV."""
         self.advance(Event.PREFILLED if self.phase is Phase.PREFILLING else Event.COMMIT)
         self.output_token_ids.extend(token_ids)
+        self.max_token_id = max((self.max_token_id, *token_ids))
         self.num_computed = self.num_tokens - 1
 
     def reset_worker_state(self) -> None:

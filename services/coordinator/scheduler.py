@@ -31,6 +31,8 @@ class Limits:
     """Positions the target has."""
     drafter_max_len: int
     """Positions the drafter has; 0: there is no drafter."""
+    drafter_vocab_size: int = 2**32
+    """Ids that the drafter knows are below this."""
     epoch: int = 0
     """Of the link to the drafter that drafts for this batch."""
 
@@ -53,6 +55,8 @@ def num_draft_tokens(request: Request, limits: Limits) -> int:
     A step that starts from L committed tokens emits at most k + 1, so L + k + 1 <= max_len; the
     drafter feeds positions up to L + k - 2 and needs them all.
     """
+    if request.max_token_id >= limits.drafter_vocab_size:
+        return 0
     wanted = request.speculation.num_draft_tokens
     k = limits.num_draft_tokens if wanted is None else min(wanted, limits.num_draft_tokens)
     end = min(request.max_len, limits.max_model_len)
@@ -124,7 +128,10 @@ def wants_drafts(request: Request, limits: Limits) -> bool:
     """Whether a drafter should know this request at all."""
     wanted = request.speculation.num_draft_tokens
     return (
-        limits.num_draft_tokens > 0 and wanted != 0 and request.num_tokens < limits.drafter_max_len
+        limits.num_draft_tokens > 0
+        and wanted != 0
+        and request.num_tokens < limits.drafter_max_len
+        and request.max_token_id < limits.drafter_vocab_size
     )
 
 

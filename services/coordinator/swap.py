@@ -60,6 +60,8 @@ class Swapper:
         self._engine = membership.engine
         self._clock = clock
         self._is_busy = False
+        self._attempt = 0
+        """Epoch of the link that the swap under way formed; 0: none yet."""
         self.status = SwapStatus()
 
     async def swap(self, order: SwapOrder) -> SwapResult:
@@ -117,6 +119,8 @@ class Swapper:
         except BaseException:
             if new is not old:
                 await self._membership.leave(new)
+            else:  # the drafter goes back to the model that drafts
+                await asyncio.shield(self._drop(old, self._attempt))
             raise
         try:
             await self._drain(old_epoch)
@@ -162,7 +166,9 @@ class Swapper:
     ) -> tuple[Formed, int]:
         """Link the new drafter, warm it up, cut over."""
         began = self._clock()
+        self._attempt = 0
         formed = await self._membership.linker.form(new)
+        self._attempt = formed.epoch
         if new.connection is None:
             raise WorkerUnavailableError(f"drafter {new.address} left during the swap")
         new.warming_epoch = formed.epoch
@@ -184,6 +190,8 @@ class Swapper:
 
     async def _drain(self, old_epoch: int) -> None:
         """Wait until no step in flight needs the old link."""
+        if old_epoch == 0:
+            return
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._engine.until(lambda: not self._engine.core.uses(old_epoch))
@@ -207,8 +215,13 @@ class Swapper:
         """Drop the old link; if another process took over, the old one leaves altogether."""
         if new is not old:
             await self._membership.leave(old)
-        elif old.connection is not None and old_epoch:
-            try:
-                await old.connection.drop_link(old_epoch, _CALL_S)
-            except MineDraftError as err:
-                log.warning("swap.not_dropped", epoch=old_epoch, why=str(err))
+        elif old_epoch:
+            await self._drop(old, old_epoch)
+
+    async def _drop(self, drafter: Drafter, epoch: int) -> None:
+        if drafter.connection is None:
+            return
+        try:
+            await drafter.connection.drop_link(epoch, _CALL_S)
+        except MineDraftError as err:
+            log.warning("swap.not_dropped", epoch=epoch, why=str(err))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.errors import IncompatibleWorkerError
+from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo
 from minedraft.services.drafter.draft_engine import DraftEngine
@@ -76,6 +76,8 @@ class Handler:
         self._link_options = link_options
         self._transports = available_transports(link_options.device)
         self._links: dict[int, _Link] = {}
+        self._lost: set[int] = set()
+        """Epochs lost before they were entered; emptied when one of them is."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
 
@@ -118,6 +120,7 @@ class Handler:
         def on_lost(epoch: int, reason: str) -> None:
             loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason))
 
+        self._lost.clear()
         # The new link's rows take the whole KV pool of its model: nobody else may write to it.
         for epoch in [epoch for epoch, link in self._links.items() if link.runner is runner]:
             self._drop(epoch)
@@ -128,13 +131,23 @@ class Handler:
             max_catch_up_tokens=self._max_catch_up_tokens,
             q_width=spec.q_width,
         )
+        if spec.epoch in self._lost:
+            self._lost.clear()
+            raise WorkerUnavailableError(f"link {spec.epoch} was lost while it was formed")
         self._links[spec.epoch] = _Link(sender, engine, runner)
         log.info("link.formed", epoch=spec.epoch, transport=sender.description)
         return sender.description
 
     async def drop_link(self, epoch: int) -> None:
-        """Give a link up, and its model if nothing else uses it."""
+        """Give a link up, and its model if nothing else uses it.
+
+        If that model was the newest one, an older one still drafts: the swap to it has failed, and
+        links to come have the older model again. Epoch 0 says the same of a model never linked.
+        """
+        link = self._links.get(epoch)
         self._drop(epoch)
+        if self._links and (epoch == 0 or (link is not None and link.runner is self._runner)):
+            self._runner = self._links[max(self._links)].runner
 
     async def start_plan(
         self, plan: DraftPlan, arrived_ns: int
@@ -165,7 +178,9 @@ class Handler:
             link.sender.close()
 
     def _on_lost(self, lost: LinkLost) -> None:
-        if lost.epoch in self._links:
-            log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
-            self._drop(lost.epoch)
-            self.push(lost)
+        if lost.epoch not in self._links:
+            self._lost.add(lost.epoch)  # it may be in the making
+            return
+        log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
+        self._drop(lost.epoch)
+        self.push(lost)

@@ -30,6 +30,8 @@ class Row:
     num_agreed: int = 0
     """Leading tokens of `cached` that are known to be committed."""
     block_ids: list[int] = field(default_factory=list)
+    parked_at: int = -1
+    """Rows that had ended when this one found no room; -1: it never did."""
 
     def token(self, position: int) -> int:
         """Committed token at a position."""
@@ -72,6 +74,8 @@ class DrafterRows:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._rows: dict[RowId, Row] = {}
         self._blocks = BlockAllocator(num_blocks, block_size)
+        self._num_ended = 0
+        """Rows that gave blocks back by ending; a row that found no room waits for another."""
 
     @property
     def num_rows(self) -> int:
@@ -92,6 +96,7 @@ class DrafterRows:
         """Forget a row. Unknown ids are fine."""
         row = self._rows.pop(row_id, None)
         if row is not None:
+            self._num_ended += bool(row.block_ids)
             self._blocks.free(row.block_ids)
 
     def reset(self) -> None:
@@ -116,11 +121,15 @@ class DrafterRows:
 
         Returns:
             False: the pool is short. The row's KV is given up, so that others can move; it is not
-            drafted for until there is room again.
+            drafted for until another row has ended: asking sooner would only feed it again and
+            drop it again.
         """
+        if row.parked_at == self._num_ended:
+            return False
         need = self._blocks.blocks_for(num_positions) - len(row.block_ids)
         if need > self._blocks.num_free:
             self._blocks.free(row.drop_cache())
+            row.parked_at = self._num_ended
             return False
         if need > 0:
             row.block_ids += self._blocks.allocate(need)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from minedraft.errors import WorkerUnavailableError
 from minedraft.link.form import available_transports, form_receiver
 from minedraft.plans import LinkLost, WorkerInfo
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_MAX_LOST = 16
 _AT_ONCE_NS = 200_000
 """A wait for drafts shorter than this found them there already."""
 
@@ -57,6 +59,8 @@ class Handler:
         )
         self._receivers: dict[int, DraftReceiver] = {}
         """By epoch: one a drafter, two while a drafter is swapped."""
+        self._lost: set[int] = set()
+        """Recent epochs that were lost before they were entered."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
 
@@ -83,6 +87,9 @@ class Handler:
             rendezvous=self._rendezvous,
             options=self._link_options,
         )
+        if spec.epoch in self._lost:
+            receiver.close()
+            raise WorkerUnavailableError(f"link {spec.epoch} was lost while it was formed")
         self._receivers[spec.epoch] = receiver
         log.info("link.formed", epoch=spec.epoch, transport=receiver.description)
         return receiver.description
@@ -113,7 +120,9 @@ class Handler:
 
     def _on_lost(self, lost: LinkLost) -> None:
         receiver = self._receivers.pop(lost.epoch, None)
-        if receiver is not None:
+        if receiver is None:
+            self._lost = {*sorted(self._lost)[-_MAX_LOST:], lost.epoch}  # it may be in the making
+        else:
             log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
             receiver.close()
             self.push(lost)

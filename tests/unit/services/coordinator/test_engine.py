@@ -243,7 +243,7 @@ async def test_a_bug_in_the_core_ends_every_stream_and_the_service(monkeypatch):
     with capture_logs() as logs:
         world.verify()
     assert [entry["event"] for entry in logs] == ["engine.failed"]
-    with pytest.raises(StateError, match="a bug"):
+    with pytest.raises(StateError, match="the coordinator failed: StateError"):
         await read(sample.stream)
     with pytest.raises(StateError, match="a bug"):
         await world.engine.failure
@@ -260,28 +260,31 @@ async def test_the_draft_timeout_follows_the_longest_recent_draft_step():
     world = EngineWorld()
     world.verifier_up()
     world.drafter_up(1)
-    assert world.core.draft_timeout_ns == 30 * SECOND, "nothing is known yet"
+    assert world.core.draft_timeout_ns == 10 * SECOND, "nothing is known yet"
     world.engine.on_draft_result(note(1, 10**6))
     world.engine.pump()
     assert world.core.draft_timeout_ns == 1 * SECOND, "the floor"
+    world.engine.on_draft_result(note(1, SECOND))
+    world.engine.pump()
+    assert world.core.draft_timeout_ns == 6 * SECOND
     world.engine.on_draft_result(note(1, 2 * SECOND))
     world.engine.pump()
-    assert world.core.draft_timeout_ns == 12 * SECOND
+    assert world.core.draft_timeout_ns == 10 * SECOND, "the ceiling"
     for _ in range(16):
         world.engine.on_draft_result(note(1, 10**6))
     world.engine.pump()
     assert world.core.draft_timeout_ns == 1 * SECOND, "long ago"
     world.drafter_up(2)
-    assert world.core.draft_timeout_ns == 30 * SECOND, "another drafter"
+    assert world.core.draft_timeout_ns == 10 * SECOND, "another drafter"
 
 
 async def test_plans_carry_the_draft_timeout():
     world = EngineWorld()
     world.verifier_up()
     world.drafter_up(1)
-    world.engine.on_draft_result(note(1, 3 * SECOND))
+    world.engine.on_draft_result(note(1, SECOND))
     world.engine.submit([make_sample("r")])
-    assert world.verify_plans[-1].draft_timeout_ns == 18 * SECOND
+    assert world.verify_plans[-1].draft_timeout_ns == 6 * SECOND
 
 
 # -- warm-up and cut-over -------------------------------------------------------------------
