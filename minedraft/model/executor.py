@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
@@ -64,7 +64,9 @@ class DeviceExecutor:
         Work that is queued while other work runs starts without a turn of the event loop between.
         """
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+        future = loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+        future.add_done_callback(_look_at)
+        return future
 
     async def run(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `fn` on the device thread and return what it returns or raise what it raises."""
@@ -92,3 +94,9 @@ class DeviceExecutor:
             os.sched_setaffinity(0, self._cores)
         if self._num_threads is not None:
             torch.set_num_threads(self._num_threads)
+
+
+def _look_at(future: asyncio.Future[Any]) -> None:
+    """Work that nobody waits for any more may fail: asyncio shall not log that as a bug."""
+    if not future.cancelled():
+        future.exception()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 
@@ -64,3 +65,11 @@ async def test_only_the_device_thread_is_pinned():
 def test_settings_that_cannot_be_used_are_refused(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         DeviceExecutor(**options)
+
+
+async def test_an_error_of_work_that_nobody_waits_for_is_not_logged(caplog):
+    async with DeviceExecutor() as device:
+        device.submit(lambda: 1 // 0)
+        await device.run(gc.collect)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
