@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from minedraft.errors import IncompatibleWorkerError, ModelError
+from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.model.executor import DeviceExecutor
+from minedraft.plans import DraftPlan, DraftRow, OpenRow, WorkerIdentity
+from minedraft.services.drafter import handler as handler_module
+from minedraft.services.drafter.config import DrafterKind
+from minedraft.services.drafter.handler import Handler
+from minedraft.types import RowId, RowParams
+from tests.fake_runner import FakeRunner, continuation
+
+
+def spec(epoch: int, **more) -> LinkSpec:
+    return LinkSpec(
+        epoch=epoch,
+        name=f"l{epoch}",
+        transport=Transport.LOCAL,
+        max_rows=4,
+        max_draft_tokens=8,
+        verifier_address="v:1",
+        timeout_s=1.0,
+        **{"q_width": 0, **more},
+    )
+
+
+class Sender:
+    description = "a link"
+
+    def __init__(self, spec, on_lost) -> None:
+        self.spec = spec
+        self.lose = lambda: on_lost(spec.epoch, "cable")
+        self.packets: list = []
+        self.is_closed = False
+
+    def send(self, packet) -> None:
+        self.packets.append(packet)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Loader:
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.runner = FakeRunner()
+        self.runner.info = replace(self.runner.info, name="new")
+
+    def fingerprint(self, model: str) -> str:
+        return "f" if model == "models/new" else "other"
+
+    def load(self, model: str) -> FakeRunner:
+        if self.error is not None:
+            raise self.error
+        return self.runner
+
+
+class World:
+    def __init__(self, executor) -> None:
+        self.runner = FakeRunner()
+        self.loader = Loader()
+        self.senders: dict[int, Sender] = {}
+        self.handler = Handler(
+            runner=self.runner,
+            kind=DrafterKind.MODEL,
+            max_catch_up_tokens=2048,
+            loader=self.loader,
+            executor=executor,
+            identity=WorkerIdentity("w", 1, 0, 0, "v"),
+            link_options=LinkOptions(),
+        )
+        self.notes: list = []
+        self.handler.push = self.notes.append
+
+    async def form_sender(self, spec, *, on_lost, options):
+        self.senders[spec.epoch] = Sender(spec, on_lost)
+        return self.senders[spec.epoch]
+
+    async def run(self, epoch: int, *, step_id: int = 1):
+        """A step for a row of three tokens."""
+        plan = DraftPlan(
+            step_id,
+            0,
+            epoch,
+            (DraftRow(RowId(1), 3, (), 2),),
+            (OpenRow(RowId(1), (1, 2, 3), (), RowParams()),),
+        )
+        return await (await self.handler.start_plan(plan, time.perf_counter_ns()))
+
+
+@pytest.fixture
+async def world(monkeypatch):
+    async with DeviceExecutor() as executor:
+        world = World(executor)
+        monkeypatch.setattr(handler_module, "form_sender", world.form_sender)
+        yield world
+
+
+async def test_a_plan_of_a_linked_epoch_runs_and_its_drafts_go_over_that_link(world):
+    assert await world.handler.form_link(spec(1)) == "a link"
+    result = await world.run(1)
+    assert (result.num_draft_tokens, result.epoch) == (2, 1)
+    (packet,) = world.senders[1].packets
+    assert list(packet.rows[0].token_ids) == continuation((1, 2, 3), 2)
+
+
+async def test_a_plan_of_a_dead_epoch_is_void(world):
+    assert await world.run(7) is None
+    assert world.runner.calls == []
+
+
+async def test_a_new_link_of_the_same_model_ends_the_old_one(world):
+    await world.handler.form_link(spec(1))
+    await world.handler.form_link(spec(2))
+    assert world.senders[1].is_closed
+    assert await world.run(1) is None
+    assert await world.run(2) is not None
+
+
+async def test_a_new_session_gives_all_links_up(world):
+    await world.handler.form_link(spec(1))
+    await world.handler.begin_session()
+    assert world.senders[1].is_closed
+    assert await world.run(1) is None
+
+
+async def test_a_loaded_model_drafts_for_links_to_come_while_the_old_one_goes_on(world):
+    await world.handler.form_link(spec(1))
+    info = await world.handler.load_model("models/new", "f")
+    assert (info.name, info.drafter_kind, info.num_blocks) == ("new", "model", 0)
+    assert world.handler.info().model.name == "new"
+    await world.handler.form_link(spec(2))
+    assert not world.senders[1].is_closed
+    await world.run(1)
+    await world.run(2)
+    assert world.runner.num_fed == world.loader.runner.num_fed == 4
+    await world.handler.drop_link(1)
+    assert world.senders[1].is_closed
+    assert await world.run(1) is None
+    assert await world.run(2) is not None
+
+
+async def test_a_model_of_another_vocabulary_is_not_even_loaded(world):
+    world.loader.error = AssertionError("loaded")
+    with pytest.raises(IncompatibleWorkerError, match="'models/odd' has tokenizer fingerprint"):
+        await world.handler.load_model("models/odd", "f")
+    assert world.handler.info().model.name == "fake"
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_old_one(world):
+    world.loader.error = ModelError("no config.json")
+    with pytest.raises(ModelError):
+        await world.handler.load_model("models/new", "f")
+    await world.handler.form_link(spec(1))
+    await world.run(1)
+    assert world.runner.num_fed
+
+
+async def test_a_lost_link_is_told_once_and_its_plans_are_void(world):
+    await world.handler.form_link(spec(1))
+    for _ in range(2):
+        world.senders[1].lose()
+        await asyncio.sleep(0)
+    assert [(note.epoch, note.reason) for note in world.notes] == [(1, "cable")]
+    assert world.senders[1].is_closed
+    assert await world.run(1) is None
+
+
+async def test_a_link_with_q_sends_distributions(world):
+    await world.handler.form_link(spec(1, q_width=4))
+    await world.run(1)
+    assert len(world.senders[1].packets[0].rows[0].q) == 2
+
+
+async def test_info_says_the_kind_and_no_pool(world):
+    info = world.handler.info()
+    assert (info.model.drafter_kind, info.model.num_blocks) == ("model", 0)
+    assert "gloo" in info.transports or "grpc" in info.transports

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from minedraft.link.packet import DraftedRow, DraftPacket
+from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.model.executor import DeviceExecutor
+from minedraft.plans import OpenRow, VerifyPlan, VerifyRow, WorkerIdentity
+from minedraft.services.verifier import handler as handler_module
+from minedraft.services.verifier.handler import Handler
+from minedraft.services.verifier.verify_engine import VerifyEngine
+from minedraft.types import Acceptance, RowId, RowParams
+from tests.fake_runner import FakeRunner, continuation
+
+
+def spec(epoch: int) -> LinkSpec:
+    return LinkSpec(epoch, f"l{epoch}", Transport.LOCAL, 4, 8, 0, "v:1", 1.0)
+
+
+class Receiver:
+    description = "a link"
+
+    def __init__(self, on_lost, epoch) -> None:
+        self.lose = lambda: on_lost(epoch, "cable")
+        self.packets: asyncio.Queue = asyncio.Queue()
+        self.asked: list[tuple[int, float]] = []
+        self.is_closed = False
+
+    async def take(self, step_id, timeout_s):
+        self.asked.append((step_id, timeout_s))
+        return await self.packets.get()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class World:
+    def __init__(self, executor) -> None:
+        self.engine = VerifyEngine(FakeRunner(), Acceptance.COUPLED)
+        self.receivers: dict[int, Receiver] = {}
+        self.handler = Handler(
+            engine=self.engine,
+            executor=executor,
+            identity=WorkerIdentity("w", 1, 0, 0, "v"),
+            model=FakeRunner().info,
+            acceptance="coupled",
+            rendezvous=None,
+            link_options=LinkOptions(),
+            link_address="public:9",
+        )
+        self.notes: list = []
+        self.handler.push = self.notes.append
+
+    async def form_receiver(self, spec, *, on_lost, vocab_size, rendezvous, options):
+        assert vocab_size == self.handler.info().model.vocab_size
+        self.receivers[spec.epoch] = Receiver(on_lost, spec.epoch)
+        return self.receivers[spec.epoch]
+
+    async def start(self, epoch: int, *, k: int = 2):
+        row = VerifyRow(RowId(1), 3, (), 0, 3, k, (0, 1), 0)
+        opens = (OpenRow(RowId(1), (1, 2, 3), (), RowParams()),)
+        plan = VerifyPlan(5, 0, epoch, (row,), opens, draft_timeout_ns=3 * 10**9)
+        return await self.handler.start_plan(plan, time.perf_counter_ns())
+
+
+@pytest.fixture
+async def world(monkeypatch):
+    async with DeviceExecutor() as executor:
+        world = World(executor)
+        monkeypatch.setattr(handler_module, "form_receiver", world.form_receiver)
+        yield world
+
+
+async def test_a_step_waits_for_its_drafts_and_is_then_queued(world):
+    assert await world.handler.form_link(spec(1)) == "a link"
+    starting = asyncio.ensure_future(world.start(1))
+    await asyncio.sleep(0)
+    assert not starting.done()
+    assert world.receivers[1].asked == [(5, 3.0)]
+    truth = continuation((1, 2, 3), 3)
+    drafted = DraftedRow(1, 3, tuple(truth[:2]))
+    world.receivers[1].packets.put_nowait(DraftPacket(1, 5, 0, (drafted,)))
+    result = await (await starting)
+    assert list(result.rows[0].token_ids) == truth
+
+
+async def test_drafts_that_do_not_come_are_done_without(world):
+    await world.handler.form_link(spec(1))
+    world_start = asyncio.ensure_future(world.start(1))
+    world_start_receiver = world.receivers[1]
+    world_start_receiver.packets.put_nowait(None)
+    result = await (await world_start)
+    assert list(result.rows[0].token_ids) == continuation((1, 2, 3), 1)
+    assert result.num_stale_drafts == 1
+
+
+async def test_a_step_of_no_link_waits_for_nothing(world):
+    result = await (await world.start(0, k=0))
+    assert result.rows[0].token_ids == tuple(continuation((1, 2, 3), 1))
+    assert (await (await world.start(9))).num_stale_drafts == 1
+
+
+async def test_links_live_side_by_side(world):
+    await world.handler.form_link(spec(1))
+    await world.handler.form_link(spec(2))
+    assert not world.receivers[1].is_closed
+
+
+async def test_a_new_session_forgets_rows_and_links(world):
+    await world.handler.form_link(spec(1))
+    await (await world.start(0, k=0))
+    assert world.engine.num_rows == 1
+    await world.handler.begin_session()
+    assert world.engine.num_rows == 0
+    assert world.receivers[1].is_closed
+
+
+async def test_a_lost_link_is_told_once(world):
+    await world.handler.form_link(spec(1))
+    for _ in range(2):
+        world.receivers[1].lose()
+        await asyncio.sleep(0)
+    assert [(note.epoch, note.reason) for note in world.notes] == [(1, "cable")]
+    assert world.receivers[1].is_closed
+
+
+async def test_info_says_what_the_coordinator_compares(world):
+    info = world.handler.info()
+    assert (info.acceptance, info.link_address, info.model.name) == (
+        "coupled",
+        "public:9",
+        "fake",
+    )
