@@ -133,6 +133,7 @@ class Handler:
         )
         if spec.epoch in self._lost:
             self._lost.clear()
+            sender.close()
             raise WorkerUnavailableError(f"link {spec.epoch} was lost while it was formed")
         self._links[spec.epoch] = _Link(sender, engine, runner)
         log.info("link.formed", epoch=spec.epoch, transport=sender.description)

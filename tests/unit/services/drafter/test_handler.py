@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from minedraft.errors import IncompatibleWorkerError, ModelError
+from minedraft.errors import IncompatibleWorkerError, ModelError, WorkerUnavailableError
 from minedraft.link.spec import LinkOptions, LinkSpec, Transport
 from minedraft.model.executor import DeviceExecutor
 from minedraft.plans import DraftPlan, DraftRow, OpenRow, WorkerIdentity
@@ -170,6 +170,35 @@ async def test_a_lost_link_is_told_once_and_its_plans_are_void(world):
     assert [(note.epoch, note.reason) for note in world.notes] == [(1, "cable")]
     assert world.senders[1].is_closed
     assert await world.run(1) is None
+
+
+async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(world, monkeypatch):
+    async def form_sender(spec, *, on_lost, options):
+        sender = await world.form_sender(spec, on_lost=on_lost, options=options)
+        sender.lose()
+        await asyncio.sleep(0)
+        return sender
+
+    monkeypatch.setattr(handler_module, "form_sender", form_sender)
+    with pytest.raises(WorkerUnavailableError, match="link 1 was lost while it was formed"):
+        await world.handler.form_link(spec(1))
+    assert world.senders[1].is_closed
+    assert await world.run(1) is None
+    monkeypatch.setattr(handler_module, "form_sender", world.form_sender)
+    await world.handler.form_link(spec(2))
+    assert await world.run(2) is not None
+
+
+async def test_a_swap_that_failed_puts_the_old_model_back(world):
+    await world.handler.form_link(spec(1))
+    await world.handler.load_model("models/new", "f")
+    await world.handler.form_link(spec(2))
+    await world.handler.drop_link(2)
+    assert world.handler.info().model.name == "fake"
+    await world.handler.load_model("models/new", "f")
+    await world.handler.drop_link(0)  # never linked
+    assert world.handler.info().model.name == "fake"
+    assert await world.run(1) is not None
 
 
 async def test_a_link_with_q_sends_distributions(world):

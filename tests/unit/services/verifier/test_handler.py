@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from minedraft.errors import WorkerUnavailableError
 from minedraft.link.packet import DraftedRow, DraftPacket
 from minedraft.link.spec import LinkOptions, LinkSpec, Transport
 from minedraft.model.executor import DeviceExecutor
@@ -125,6 +126,20 @@ async def test_a_lost_link_is_told_once(world):
         await asyncio.sleep(0)
     assert [(note.epoch, note.reason) for note in world.notes] == [(1, "cable")]
     assert world.receivers[1].is_closed
+
+
+async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(world, monkeypatch):
+    async def form_receiver(spec, **options):
+        receiver = await world.form_receiver(spec, **options)
+        receiver.lose()
+        await asyncio.sleep(0)
+        return receiver
+
+    monkeypatch.setattr(handler_module, "form_receiver", form_receiver)
+    with pytest.raises(WorkerUnavailableError, match="link 1 was lost while it was formed"):
+        await world.handler.form_link(spec(1))
+    assert world.receivers[1].is_closed
+    assert world.notes == []
 
 
 async def test_info_says_what_the_coordinator_compares(world):
