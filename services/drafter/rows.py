@@ -31,7 +31,7 @@ class Row:
     """Leading tokens of `cached` that are known to be committed."""
     block_ids: list[int] = field(default_factory=list)
     parked_at: int = -1
-    """Rows that had ended when this one found no room; -1: it never did."""
+    """Times that blocks had come back when this row found no room; -1: it never did."""
 
     def token(self, position: int) -> int:
         """Committed token at a position."""
@@ -74,8 +74,8 @@ class DrafterRows:
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._rows: dict[RowId, Row] = {}
         self._blocks = BlockAllocator(num_blocks, block_size)
-        self._num_ended = 0
-        """Rows that gave blocks back by ending; a row that found no room waits for another."""
+        self._num_returns = 0
+        """Times that a row gave blocks back; one that found no room waits for the next time."""
 
     @property
     def num_rows(self) -> int:
@@ -96,8 +96,7 @@ class DrafterRows:
         """Forget a row. Unknown ids are fine."""
         row = self._rows.pop(row_id, None)
         if row is not None:
-            self._num_ended += bool(row.block_ids)
-            self._blocks.free(row.block_ids)
+            self._give_back(row.block_ids)
 
     def reset(self) -> None:
         """Forget all rows."""
@@ -121,16 +120,20 @@ class DrafterRows:
 
         Returns:
             False: the pool is short. The row's KV is given up, so that others can move; it is not
-            drafted for until another row has ended: asking sooner would only feed it again and
-            drop it again.
+            drafted for until another row has ended or given up: asking sooner would only feed it
+            again and drop it again.
         """
-        if row.parked_at == self._num_ended:
+        if row.parked_at == self._num_returns:
             return False
         need = self._blocks.blocks_for(num_positions) - len(row.block_ids)
         if need > self._blocks.num_free:
-            self._blocks.free(row.drop_cache())
-            row.parked_at = self._num_ended
+            self._give_back(row.drop_cache())
+            row.parked_at = self._num_returns
             return False
         if need > 0:
             row.block_ids += self._blocks.allocate(need)
         return True
+
+    def _give_back(self, block_ids: list[int]) -> None:
+        self._num_returns += bool(block_ids)
+        self._blocks.free(block_ids)

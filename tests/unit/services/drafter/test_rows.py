@@ -124,6 +124,34 @@ def test_a_row_there_is_no_room_for_gives_its_blocks_up():
     assert rows.reserve(small, 8)
 
 
+def test_a_row_that_found_no_room_asks_again_once_another_has_ended():
+    rows = DrafterRows(4, 2)
+    small, big = make_row(), make_row()
+    rows.open(RowId(1), small)
+    rows.open(RowId(2), big)
+    assert rows.reserve(small, 6)
+    assert not rows.reserve(big, 4)
+    assert not rows.reserve(big, 2), "there would be room, but not for long"
+    rows.close(RowId(1))
+    assert rows.reserve(big, 4)
+
+
+def test_a_row_that_found_no_room_asks_again_once_another_gave_its_blocks_up():
+    """Otherwise all of them wait for each other beside an empty pool."""
+    rows = DrafterRows(4, 2)
+    small, big = make_row(), make_row()
+    rows.open(RowId(1), small)
+    rows.open(RowId(2), big)
+    assert rows.reserve(big, 6)
+    assert not rows.reserve(small, 4)
+    assert rows.reserve(big, 8)
+    assert not rows.reserve(big, 10), "more than there is"
+    assert rows.num_blocks_used == 0
+    assert rows.reserve(small, 4)
+    assert not rows.reserve(big, 10)
+    assert rows.reserve(small, 6), "whoever has nothing to give up wakes nobody"
+
+
 def test_a_row_that_is_opened_again_starts_over():
     rows = DrafterRows(4, 2)
     first, second = make_row(), make_row()
