@@ -208,6 +208,61 @@ async def test_a_lost_drafter_means_no_drafts_from_the_next_step_on():
     assert not world.draft_plans
 
 
+async def test_a_request_that_the_verifier_keeps_failing_at_is_given_up_and_the_others_go_on():
+    world = EngineWorld(Mode(1, 1, 0))
+    bad, good = make_sample("bad", max_tokens=9), make_sample("good", max_tokens=9)
+    for sample in (bad, good):
+        world.engine.submit([sample])
+    for _ in range(3):
+        world.verifier_up()
+        world.engine.verifier_lost(by_failure=True)
+    with pytest.raises(ProtocolError, match="failed 3 times at a step with this request"):
+        await read(bad.stream)
+    world.verifier_up()
+    world.run_dry()
+    assert (await read(good.stream))[0][0] == continuation((1, 2, 3), 9)
+
+
+async def test_a_verifier_that_only_goes_away_is_nobodys_fault():
+    world = EngineWorld()
+    sample = make_sample("r")
+    world.engine.submit([sample])
+    for _ in range(9):
+        world.verifier_up()
+        world.engine.verifier_lost()
+    world.verifier_up()
+    world.run_dry()
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
+
+
+async def test_the_engine_stalls_while_a_step_is_out_and_nothing_comes_back():
+    world = EngineWorld()
+    world.now_ns = 100
+    world.engine.submit([make_sample("r", max_tokens=3)])
+    assert world.engine.stalled_ns == 0, "there is no verifier to wait for"
+    world.now_ns = 200
+    world.verifier_up()
+    world.now_ns = 250
+    assert world.engine.stalled_ns == 50
+    world.verify()
+    assert world.engine.stalled_ns == 0
+    world.now_ns = 290
+    assert world.engine.stalled_ns == 40
+    world.verify()
+    world.verify()
+    world.now_ns = 999
+    assert world.engine.stalled_ns == 0, "nothing is out"
+
+
+async def test_a_warm_up_says_nothing_of_how_long_a_draft_takes():
+    world = EngineWorld()
+    world.verifier_up()
+    world.drafter_up(1)
+    world.engine.on_draft_result(replace(note(1, 10**6), num_rows=0))
+    world.engine.pump()
+    assert world.core.draft_timeout_ns == 10 * SECOND
+
+
 async def test_an_answer_that_makes_no_sense_is_refused():
     world = EngineWorld()
     world.verifier_up()

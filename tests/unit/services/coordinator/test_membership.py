@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from minedraft.errors import WorkerUnavailableError
 from minedraft.plans import LinkLost
+from minedraft.services.coordinator import membership as membership_module
 from tests.engine_world import make_sample, read
 from tests.membership_world import MembershipWorld, settled
 from tests.worker_doubles import continuation
@@ -14,6 +15,7 @@ from tests.worker_doubles import continuation
 
 @pytest.fixture
 async def world(monkeypatch):
+    monkeypatch.setattr(membership_module, "_WATCH_S", 0.0)
     async with MembershipWorld(monkeypatch) as world:
         yield world
 
@@ -128,6 +130,37 @@ async def test_a_drafter_that_leaves_while_its_link_is_formed_gets_none(world):
     world.drafter()
     await world.until(lambda: world.core.epoch == 2)
     assert verifier.formed == [1, 2]
+
+
+async def test_one_whose_link_does_not_form_does_not_hold_up_the_other(world):
+    world.verifier()
+    slow = world.drafter()
+    gate = slow.form_gate = asyncio.Event()
+    await world.until(lambda: slow.formed == [1])
+    world.drafter("drafter-b:1")
+    await world.until(lambda: world.core.epoch == 2)
+    gate.set()
+    await world.until(lambda: len(world.core._drafters.epochs) == 2)
+
+
+async def test_a_link_that_is_lost_before_it_is_entered_is_formed_anew(world):
+    verifier = world.verifier()
+    drafter = world.drafter()
+    gate = drafter.form_gate = asyncio.Event()
+    await world.until(lambda: drafter.formed == [1])
+    verifier.say(LinkLost(1, "cable"))
+    await settled()
+    drafter.form_gate = None
+    gate.set()
+    await world.until(lambda: world.core.epoch == 2)
+    assert drafter.formed == [1, 2]
+
+
+async def test_a_verifier_that_does_not_answer_is_left(world, monkeypatch):
+    verifier = world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+    monkeypatch.setattr(type(world.engine), "stalled_ns", 10**15)
+    await world.until(lambda: verifier.is_closed)
 
 
 async def test_two_drafters_share_the_batches_and_one_takes_all_when_the_other_goes(world):
