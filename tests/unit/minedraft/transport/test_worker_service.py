@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from minedraft.errors import InvalidRequestError
+from minedraft.link.spec import LinkSpec, Transport
+from minedraft.plans import (
+    DraftPlan,
+    DraftResult,
+    LinkLost,
+    StepTiming,
+    VerifyPlan,
+    VerifyResult,
+    WorkerIdentity,
+    WorkerInfo,
+)
+from minedraft.transport import plan_codec
+from minedraft.transport.worker_service import (
+    DrafterServicer,
+    VerifierServicer,
+    link_spec_from_proto,
+    link_spec_to_proto,
+)
+from minedraft.types import ModelInfo
+from minedraft.v1 import drafter_pb2, verifier_pb2
+
+MODEL = ModelInfo("m", 50, 100, "f", "float32")
+INFO = WorkerInfo(WorkerIdentity("w", 1, 2, 3, "v"), MODEL, ("gloo", "grpc"), "coupled", "l:1")
+
+
+def spec(**change) -> LinkSpec:
+    given = {"transport": Transport.GLOO, "q_width": 3, "verifier_address": "v:1", **change}
+    return LinkSpec(epoch=7, name="n", max_rows=4, max_draft_tokens=5, timeout_s=2.0, **given)
+
+
+class Handler:
+    """Both kinds of worker: notes what it is asked."""
+
+    def __init__(self, answer=None) -> None:
+        self.asked: list = []
+        self.answer = answer
+
+    def info(self) -> WorkerInfo:
+        return INFO
+
+    async def form_link(self, spec) -> str:
+        self.asked.append(spec)
+        return "a link"
+
+    async def drop_link(self, epoch) -> None:
+        self.asked.append(epoch)
+
+    async def load_model(self, model, tokenizer_fingerprint) -> ModelInfo:
+        self.asked.append((model, tokenizer_fingerprint))
+        return MODEL
+
+    async def begin_session(self) -> None:
+        self.asked.append("begin")
+
+    async def start_plan(self, plan, arrived_ns):
+        self.asked.append(plan)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(self.answer)
+        return done
+
+
+class Context:
+    def __init__(self) -> None:
+        self.written: asyncio.Queue = asyncio.Queue()
+
+    def peer(self) -> str:
+        return "test"
+
+    async def send_initial_metadata(self, metadata) -> None:
+        pass
+
+    async def write(self, message) -> None:
+        self.written.put_nowait(message)
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_link_order_survives_the_wire(transport):
+    assert link_spec_from_proto(link_spec_to_proto(spec(transport=transport))) == spec(
+        transport=transport
+    )
+
+
+def test_a_transport_nobody_knows_is_refused_with_its_number():
+    message = link_spec_to_proto(spec())
+    message.transport = 99
+    with pytest.raises(InvalidRequestError, match="transport=99") as caught:
+        link_spec_from_proto(message)
+    assert caught.value.field == "transport"
+
+
+async def test_both_say_who_they_are():
+    for answer in (
+        await VerifierServicer(Handler()).GetInfo(verifier_pb2.VerifierGetInfoRequest(), None),
+        await DrafterServicer(Handler()).GetInfo(drafter_pb2.DrafterGetInfoRequest(), None),
+    ):
+        assert plan_codec.identity_from_proto(answer.identity) == INFO.identity
+        assert plan_codec.model_info_from_proto(answer.model) == MODEL
+        assert len(answer.transports) == 2
+    verifier = await VerifierServicer(Handler()).GetInfo(None, None)
+    assert (verifier.acceptance, verifier.link_address) == ("coupled", "l:1")
+
+
+async def test_orders_reach_the_handler():
+    handler = Handler()
+    order = link_spec_to_proto(spec())
+    formed = await VerifierServicer(handler).FormLink(order, None)
+    assert formed.description == "a link"
+    drafter = DrafterServicer(handler)
+    formed = await drafter.FormLink(drafter_pb2.DrafterFormLinkRequest(link=order), None)
+    assert formed.description == "a link"
+    await drafter.DropLink(drafter_pb2.DrafterDropLinkRequest(epoch=7), None)
+    request = drafter_pb2.DrafterLoadModelRequest(model="new", tokenizer_fingerprint="f")
+    loaded = await drafter.LoadModel(request, None)
+    assert plan_codec.model_info_from_proto(loaded.model) == MODEL
+    assert handler.asked == [spec(), spec(), 7, ("new", "f")]
+
+
+@pytest.mark.parametrize(
+    ("servicer", "plan", "encode", "decode", "answer"),
+    [
+        (
+            VerifierServicer,
+            VerifyPlan(5, 1, 0),
+            plan_codec.verify_plan_to_proto,
+            plan_codec.verify_answer_from_proto,
+            VerifyResult(5, 1, (), StepTiming()),
+        ),
+        (
+            DrafterServicer,
+            DraftPlan(5, 1, 7),
+            plan_codec.draft_plan_to_proto,
+            plan_codec.draft_answer_from_proto,
+            DraftResult(5, 1, 4, 2, StepTiming(), 7, 1),
+        ),
+    ],
+    ids=["verifier", "drafter"],
+)
+async def test_plans_go_in_and_answers_and_notes_come_out(servicer, plan, encode, decode, answer):
+    handler = Handler(answer)
+    served, context = servicer(handler), Context()
+    gate = asyncio.Event()
+
+    async def requests():
+        yield encode(plan)
+        await gate.wait()
+
+    session = asyncio.create_task(served.Session(requests(), context))
+    assert decode(await context.written.get()) == answer
+    served.sessions.push(LinkLost(7, "cable"))
+    assert decode(await context.written.get()) == LinkLost(7, "cable")
+    assert handler.asked == ["begin", plan]
+    gate.set()
+    await session
