@@ -34,7 +34,7 @@ async def test_a_fault_changes_nothing(
 ):
     hooks, stage = Hooks(monkeypatch), PHASES[phase]
     if fault in IMPATIENT:
-        monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_START_NS", 200_000_000)
+        monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_CEILING_NS", 200_000_000)
         monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_FLOOR_NS", 200_000_000)
     # Sooner than pytest's: it says where the cell stands.
     async with asyncio.timeout(15), a_world(target_dir, link, stage.mode, hooks) as world:
