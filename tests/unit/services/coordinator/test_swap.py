@@ -216,6 +216,22 @@ async def test_a_drafter_that_never_catches_up_leaves_the_old_one_in_place(world
     await old_one_stays(world)
 
 
+async def test_a_failed_swap_in_place_tells_the_drafter_to_go_back_to_its_old_model(
+    world, monkeypatch
+):
+    world.old.form_error = WorkerUnavailableError("no route")
+    with pytest.raises(WorkerUnavailableError, match="no route"):
+        await begin(world)
+    world.old.form_error = None
+    assert world.old.dropped == [0], "a model that was never linked"
+    monkeypatch.setattr(swap_module, "_WARM_UP_S", 0.0)
+    with pytest.raises(WorkerUnavailableError, match="did not catch up"):
+        await begin(world)
+    assert world.old.dropped == [0, 3]
+    assert world.core.epoch == 1
+    await finish(world)
+
+
 async def test_whoever_orders_a_swap_and_leaves_in_the_warm_up_leaves_the_old_one_in_place(world):
     swap = begin(world)
     await world.until(lambda: 2 in world.core.warming_epochs)
