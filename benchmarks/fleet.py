@@ -94,13 +94,14 @@ class Service:
         fields = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def num_fds(self) -> int:
-        """Open files and sockets."""
-        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
-
-    def num_threads(self) -> int:
-        """Threads."""
-        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+    def figures(self) -> dict[str, int]:
+        """What must not grow: resident bytes, open files and sockets, threads."""
+        process = Path(f"/proc/{self.pid}")
+        return {
+            "rss": self.rss_bytes(),
+            "fds": len(list((process / "fd").iterdir())),
+            "threads": len(list((process / "task").iterdir())),
+        }
 
 
 @dataclass

@@ -79,19 +79,21 @@ class SteadyLoad:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep all slots busy. On the way out, those that run are waited for."""
-        stopping = asyncio.Event()
+        """Keep all slots busy. On the way out, what still runs is aborted."""
         numbers = count()
         async with asyncio.TaskGroup() as group:
-            for index in range(len(self.slots)):
-                group.create_task(self._keep_busy(index, numbers, stopping))
+            tasks = [
+                group.create_task(self._keep_busy(index, numbers))
+                for index in range(len(self.slots))
+            ]
             try:
                 yield
             finally:
-                stopping.set()
+                for task in tasks:
+                    task.cancel()
 
-    async def _keep_busy(self, index: int, numbers: count[int], stopping: asyncio.Event) -> None:
-        while not stopping.is_set():
+    async def _keep_busy(self, index: int, numbers: count[int]) -> None:
+        while True:
             await self._stream(index, next(numbers) % len(self.requests))
 
     async def _stream(self, index: int, which: int) -> None:
@@ -105,14 +107,21 @@ class SteadyLoad:
                 if delta.token_ids:
                     self.arrivals.append((time.time_ns(), index, len(delta.token_ids)))
                     slot.token_ids.extend(delta.token_ids)
+            self.num_done += 1
         except MineDraftError as err:
             self.failures.append(f"request {which}: {type(err).__name__}: {err}")
             await asyncio.sleep(0.2)  # a service that refuses all must not be flooded
+        finally:
+            self._compare(slot)
+
+    def _compare(self, slot: Slot) -> None:
+        """Compare what came with the reference; of an aborted request, as far as it got."""
+        if not self.reference:
             return
-        self.num_done += 1
-        if self.reference and tuple(slot.token_ids) != self.reference[which]:
-            at = _first_difference(slot.token_ids, self.reference[which])
-            self.changed.append(f"request {which} differs from token {at} on")
+        pairs = enumerate(zip(slot.token_ids, self.reference[slot.asked], strict=False))
+        at = next((i for i, (ours, theirs) in pairs if ours != theirs), None)
+        if at is not None:
+            self.changed.append(f"request {slot.asked} differs from token {at} on")
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -142,8 +151,3 @@ class SteadyLoad:
             if all(at is not None for at in times):
                 return max(at for at in times if at is not None)
             await asyncio.sleep(0.005)
-
-
-def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -50,7 +50,7 @@ class CoordinatorConfig:
     step_timeout_s: float = 120.0
     """Longest the verifier may take to answer while a step is in flight; then its session ends
     and its requests begin again."""
-    reconnect_s: float = 0.5
+    reconnect_s: float = 0.2
     """Pause before a lost worker is dialled again."""
     grace_s: float = 10.0
     """Seconds running requests get on SIGTERM."""

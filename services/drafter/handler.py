@@ -17,6 +17,7 @@ from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo
 from minedraft.services.drafter.draft_engine import DraftEngine
+from minedraft.worker.background import run_in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,7 @@ class Handler:
                 f"the target's is {tokenizer_fingerprint[:12]}"
             )
         # Beside the device thread: the model in use goes on drafting meanwhile.
-        self._runner = await asyncio.to_thread(self._loader.load, model)
+        self._runner = await run_in_background(self._loader.load, model)
         log.info("model.loaded", model=self._runner.info.name)
         return self._model_info(self._runner)
 
