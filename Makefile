@@ -9,6 +9,7 @@ STACK ?= cpu
 EXTRAS := $(if $(filter cpu,$(STACK)),worker,$(STACK)),dev
 TORCH = $(shell grep '^torch==' constraints/$(STACK).txt)
 PYTEST_ARGS ?=
+SOAK_MINUTES ?= 10
 SETUP_INPUTS := pyproject.toml $(wildcard constraints/*.txt)
 
 # One thread a process: the tests and the services do their own splitting of the cores.
@@ -17,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-gpu golden demo \
-        demo-coder bench docs check clean
+        demo-coder bench bench-faults soak docs check clean
 
 help: ## print this list
 	@echo 'make TARGET, where TARGET is one of'
@@ -107,6 +108,12 @@ demo-coder: $(STAMP) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to dow
 
 bench: $(STAMP) ## the speed figures of benchmarks/, against their targets
 	$(BIN)/python benchmarks/run_all.py
+
+bench-faults: $(STAMP) ## what the loss, return and swap of a service costs, against targets
+	$(BIN)/python benchmarks/faults.py --json out/bench/faults.json
+
+soak: $(STAMP) ## ten minutes of random kills, hangs and swaps under load; SOAK_MINUTES=N
+	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --json out/bench/soak.json
 
 docs: $(STAMP) ## redraw the diagrams of docs/ from the code; the diff is the review
 	$(BIN)/pytest -q tests/architecture/test_documents.py tests/architecture/test_diagram.py --update-golden

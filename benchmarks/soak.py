@@ -237,6 +237,7 @@ def _report(
     if args.json:
         report = {"machine": describe(), "faults": chaos.done, "done": load.num_done,
                   "wrong": wrong, "lives": lives, "swaps_cut": chaos.failed_swaps}  # fmt: skip
+        Path(args.json).parent.mkdir(parents=True, exist_ok=True)
         Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0 if is_good else 1
 
