@@ -29,7 +29,7 @@ from minedraft.hub.pairs import ensure_pair
 from minedraft.services.coordinator.tokenizer import Tokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "spec_bench.jsonl"
-NUM_TOKENS = 160
+NUM_TOKENS = 128
 console = Console(highlight=False)
 
 
@@ -63,7 +63,10 @@ async def run(args: argparse.Namespace) -> int:
             await bench.load.learn()
             progress.advance(task)
             for name in args.only or MEASUREMENTS:
-                lines += await MEASUREMENTS[name](bench)
+                found = await MEASUREMENTS[name](bench)
+                for line in found:
+                    progress.console.print(f"{line.text}: {line.figure:.3g} ({line.detail})")
+                lines += found
     load = bench.load
     wrong = len(load.failures) + len(load.changed)
     detail = "; ".join([*load.failures, *load.changed][:3])

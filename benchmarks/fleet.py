@@ -41,6 +41,8 @@ class Service:
     """Core of the whole process; None: any."""
     address: str = ""
     num_lives: int = 0
+    ready_at: float = 0.0
+    """Monotonic seconds; 0: this life does not serve yet."""
     load_s: float = 0.0
     """From the start of this life until it served."""
     _child: Child | None = None
@@ -54,8 +56,8 @@ class Service:
 
     async def start(self) -> None:
         """Start the first or another life; returns when it serves."""
-        began = time.perf_counter()
-        self.num_lives += 1
+        began = time.monotonic()
+        self.num_lives, self.ready_at = self.num_lives + 1, 0.0
         name = f"{self.role}-{self.num_lives}"
         self._child = await Child.start(
             name,
@@ -66,7 +68,8 @@ class Service:
         if self.core is not None:
             os.sched_setaffinity(self.pid, {self.core})
         self.address = await self._child.ready()
-        self.load_s = time.perf_counter() - began
+        self.ready_at = time.monotonic()
+        self.load_s = self.ready_at - began
 
     def signal(self, signum: int) -> None:
         """Send it a signal."""

@@ -46,6 +46,7 @@ NUM_SLOTS = 8
 NUM_TOKENS = 48
 SETTLE_S = 8.0
 """A life's figures count from here on: pools and arenas are full by then."""
+BLOCKS_BACK_S = 20.0
 GROWTH = {"rss": (1.10, 48 * 2**20), "fds": (1.25, 16), "threads": (1.25, 8)}
 """Most growth within a life: by a factor, or by an amount, whichever is more."""
 PATIENT = RetryPolicy(patience_s=120.0, first_delay_s=0.05, max_delay_s=0.5)
@@ -64,7 +65,6 @@ class Watch:
     num_looks: int = 0
     _last: Counters | None = None
     _instance: str = ""
-    _since: dict[tuple[str, int], float] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -72,8 +72,9 @@ class Watch:
             with suppress(MineDraftError):
                 self._counters(await self.client.status())
             for role, service in self.fleet.services.items():
-                with suppress(OSError, RuntimeError):
-                    self._figures(role, service.num_lives, service.figures())
+                if service.ready_at and time.monotonic() - service.ready_at > SETTLE_S:
+                    with suppress(OSError, RuntimeError):  # it may have been killed just now
+                        self._figures(role, service.num_lives, service.figures())
             self.num_looks += 1
             await asyncio.sleep(0.5)
 
@@ -90,9 +91,6 @@ class Watch:
         self._last, self._instance = now, status.identity.instance_id
 
     def _figures(self, role: str, life: int, figures: dict[str, int]) -> None:
-        since = self._since.setdefault((role, life), time.monotonic())
-        if time.monotonic() - since < SETTLE_S:
-            return
         for name, value in figures.items():
             first, _ = self.peaks.get((role, life, name), (value, value))
             self.peaks[role, life, name] = (first, value)
@@ -203,7 +201,10 @@ async def run(args: argparse.Namespace) -> int:
                     while load.num_done < num_done + NUM_SLOTS:  # noqa: ASYNC110 they still end
                         await asyncio.sleep(0.1)
                 watching.cancel()
-            status = await until(watcher, lambda s: s.is_idle)
+            with suppress(TimeoutError):  # steps in flight give their blocks back when they end
+                async with asyncio.timeout(BLOCKS_BACK_S):
+                    await until(watcher, lambda s: s.is_idle and s.num_blocks_used == 0)
+            status = await watcher.status()
     wrong = {
         "requests that failed": load.failures,
         "outputs that changed": load.changed,
