@@ -9,6 +9,8 @@ STACK ?= cpu
 EXTRAS := $(if $(filter cpu,$(STACK)),worker,$(STACK)),dev
 TORCH = $(shell grep '^torch==' constraints/$(STACK).txt)
 PYTEST_ARGS ?=
+# Tests run in this many processes; 0: in one, in order.
+PYTEST_JOBS ?= 2
 SOAK_MINUTES ?= 10
 SETUP_INPUTS := pyproject.toml $(wildcard constraints/*.txt)
 
@@ -84,7 +86,7 @@ buf: $(STAMP) ## lint the protocol; refuse breaking changes against main
 # --- tests --------------------------------------------------------------------------------------
 
 test: $(STAMP) ## every test that this machine can run
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## without the slow tests
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)

@@ -57,9 +57,39 @@ def update_golden(request) -> bool:
     return request.config.getoption("--update-golden")
 
 
+_configure_structlog = structlog.configure
+
+
+def _uncached(**settings):
+    _configure_structlog(**{**settings, "cache_logger_on_first_use": False})
+
+
+def _no_traceback(_logger, _name, event):
+    """Rendering one reads source files, which an event loop of a test must not."""
+    if event.get("exc_info"):
+        event["exc_info"] = repr(event["exc_info"])
+    return event
+
+
 @pytest.fixture(autouse=True)
-def no_leaked_log_context():
-    """Start and end every test without bound log context."""
+def plain_logs(monkeypatch):
+    """Every test starts with plain logs to its own stdout and without bound context.
+
+    Commands configure structlog for their process. Loggers must not keep that: their stream is
+    closed when the test ends.
+    """
+    monkeypatch.setattr(structlog, "configure", _uncached)
+    _uncached(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            _no_traceback,
+            structlog.processors.KeyValueRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(0),
+        context_class=dict,
+        logger_factory=structlog.PrintLoggerFactory(),
+    )
     structlog.contextvars.clear_contextvars()
     yield
     structlog.contextvars.clear_contextvars()
