@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -37,13 +38,18 @@ class DeviceExecutor:
             as the process.
         num_threads: Threads torch uses for one operation; None: as many as `cores`, or torch's own
             default without cores.
+        clock: Monotonic seconds.
 
     Raises:
         ConfigError: A core does not exist or may not be used, or num_threads is under 1.
     """
 
     def __init__(
-        self, *, cores: Collection[int] | None = None, num_threads: int | None = None
+        self,
+        *,
+        cores: Collection[int] | None = None,
+        num_threads: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cores = None if cores is None else frozenset(cores)
         if self._cores is not None:
@@ -54,6 +60,8 @@ class DeviceExecutor:
         if num_threads is not None and num_threads < 1:
             raise ConfigError(f"num_threads={num_threads} is under 1")
         self._num_threads = num_threads
+        self._clock = clock
+        self._began_s: float | None = None
         self._pool = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="device", initializer=self._settle
         )
@@ -64,9 +72,23 @@ class DeviceExecutor:
         Work that is queued while other work runs starts without a turn of the event loop between.
         """
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, lambda: fn(*args, **kwargs))
+
+        def work() -> R:
+            self._began_s = self._clock()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self._began_s = None
+
+        future = loop.run_in_executor(self._pool, work)
         future.add_done_callback(_look_at)
         return future
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the piece of work in progress has taken so far; 0: none is."""
+        began_s = self._began_s
+        return 0.0 if began_s is None else self._clock() - began_s
 
     async def run(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `fn` on the device thread and return what it returns or raise what it raises."""

@@ -90,10 +90,13 @@ class HealthServer:
         """Say that the event loop turns."""
         self._last_beat = self._clock()
 
-    async def run_heartbeat(self, period_s: float = 1.0) -> None:
-        """Beat until cancelled."""
+    async def run_heartbeat(
+        self, period_s: float = 1.0, *, is_alive: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Beat until cancelled, while the service says that it is alive."""
         while True:
-            self.beat()
+            if is_alive():
+                self.beat()
             await asyncio.sleep(period_s)
 
     def stop(self) -> None:

@@ -62,6 +62,7 @@ async def serve(
     credentials: Credentials | None = None,
     health_address: str | None = None,
     drain: Callable[[], Awaitable[None]] | None = None,
+    is_alive: Callable[[], bool] = lambda: True,
     grace_s: float = 10.0,
     stop: asyncio.Event | None = None,
     on_bound: Callable[[int, HealthServer | None], None] = lambda _port, _health: None,
@@ -76,6 +77,7 @@ async def serve(
         credentials: Who we are and who may call what; None: plaintext for everybody on loopback.
         health_address: Where health is answered; None: nowhere.
         drain: Awaited first when stopping: refuse new work, let what runs end; bounds itself.
+        is_alive: False: something hangs that the event loop does not see (a device); liveness goes.
         grace_s: Seconds in-flight RPCs get to finish.
         stop: Set it to stop from a test; signals are then left alone.
         on_bound: Called once, with the bound port and the health server.
@@ -110,7 +112,9 @@ async def serve(
             for task in tasks:
                 task.add_done_callback(lambda _task: stopping.set())
             if health is not None:
-                tasks.append(group.create_task(health.run_heartbeat(), name="heartbeat"))
+                tasks.append(
+                    group.create_task(health.run_heartbeat(is_alive=is_alive), name="heartbeat")
+                )
             await stopping.wait()
             if health is not None:
                 health.set_ready(ready=False)

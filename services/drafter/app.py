@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+MAX_STEP_S = 60.0
+"""Device work that takes longer hangs: liveness goes, and the process is restarted."""
+
 
 async def run(
     config: DrafterConfig,
@@ -89,6 +92,7 @@ async def run(
                 credentials=credentials,
                 health_address=config.health_listen,
                 drain=servicer.sessions.drain,
+                is_alive=lambda: executor.busy_s < MAX_STEP_S,
                 grace_s=config.grace_s,
                 stop=stop,
                 on_bound=on_bound,

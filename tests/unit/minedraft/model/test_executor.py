@@ -73,3 +73,22 @@ async def test_an_error_of_work_that_nobody_waits_for_is_not_logged(caplog):
         await device.run(gc.collect)
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+async def test_it_says_how_long_the_work_in_progress_takes():
+    now = [10.0]
+    async with DeviceExecutor(clock=lambda: now[0]) as executor:
+        assert executor.busy_s == 0.0
+        begun, go_on = threading.Event(), threading.Event()
+
+        def work() -> None:
+            begun.set()
+            go_on.wait(5)
+
+        future = executor.submit(work)
+        await asyncio.to_thread(begun.wait, 5)
+        now[0] = 75.0
+        assert executor.busy_s == 65.0
+        go_on.set()
+        await future
+        assert executor.busy_s == 0.0
