@@ -7,18 +7,19 @@ heartbeat is young. `""` is liveness, the full service name is readiness (grpc.h
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from minedraft.errors import ConfigError
 from minedraft.transport.channel import check_listen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -28,22 +29,78 @@ _OPTIONS = [
 ]
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+_MAX_WATCHERS = 12
+"""Each holds a thread; four more answer probes."""
+_WATCH_TURN_S = 1.0
+"""A watcher looks this often whether its client is still there."""
 
 
-class _HeartbeatServicer(health.HealthServicer):
-    """The library's servicer; `Check` of "" also asks whether the heartbeat is young."""
+class _Servicer(health_pb2_grpc.HealthServicer):
+    """Check and Watch over a table of statuses that anybody may change without waiting.
 
-    def __init__(self, is_alive: Callable[[], bool], pool: ThreadPoolExecutor) -> None:
-        super().__init__(experimental_non_blocking=True, experimental_thread_pool=pool)
+    The library's own servicer sends from inside `set`, under a lock that the threads which complete
+    a send want too: called from an event loop it can block it for ever.
+    """
+
+    def __init__(self, is_alive: Callable[[], bool]) -> None:
         self._is_alive = is_alive
+        self._statuses: dict[str, int] = {"": _SERVING}
+        self._changed = threading.Condition()
+        self._num_watchers = 0
+        self._is_closed = False
+
+    def set(self, service: str, status: int) -> None:
+        """Change a status; watchers are told by their own threads."""
+        with self._changed:
+            self._statuses[service] = status
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing serves any more; watchers are told, then end."""
+        with self._changed:
+            self._statuses = dict.fromkeys(self._statuses, _NOT_SERVING)
+            self._is_closed = True
+            self._changed.notify_all()
 
     def Check(  # noqa: N802 gRPC's name
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
     ) -> health_pb2.HealthCheckResponse:
         """Answer one probe."""
-        if not self._is_alive():
-            return health_pb2.HealthCheckResponse(status=_NOT_SERVING)
-        return super().Check(request, context)
+        status = self._status(request.service)
+        if status is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    def Watch(  # noqa: N802 gRPC's name
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
+    ) -> Iterator[health_pb2.HealthCheckResponse]:
+        """Send the status now and whenever it changes."""
+        with self._changed:
+            is_full = self._num_watchers >= _MAX_WATCHERS
+            self._num_watchers += not is_full
+        if is_full:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already")
+        try:
+            last: int | None = None
+            while context.is_active():
+                with self._changed:
+                    status = self._status(request.service)
+                    status = _UNKNOWN if status is None else status
+                    if status == last:
+                        if self._is_closed:
+                            return
+                        self._changed.wait(_WATCH_TURN_S)
+                        continue
+                last = status
+                yield health_pb2.HealthCheckResponse(status=status)
+        finally:
+            with self._changed:
+                self._num_watchers -= 1
+
+    def _status(self, service: str) -> int | None:
+        status = self._statuses.get(service)
+        return status if status is None or self._is_alive() else _NOT_SERVING
 
 
 class HealthServer:
@@ -69,11 +126,10 @@ class HealthServer:
         self._clock = clock
         self._max_age_s = max_heartbeat_age_s
         self._last_beat = clock()
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="health")
-        self._servicer = _HeartbeatServicer(self._is_alive, self._pool)
+        self._pool = ThreadPoolExecutor(_MAX_WATCHERS + 4, thread_name_prefix="health")
+        self._servicer = _Servicer(self._is_alive)
         self._server = grpc.server(self._pool, options=_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
-        self._servicer.set("", _SERVING)
         self.set_ready(ready=False)
         try:
             self.port = self._server.add_insecure_port(address)
@@ -101,7 +157,7 @@ class HealthServer:
 
     def stop(self) -> None:
         """Stop answering."""
-        self._servicer.enter_graceful_shutdown()
+        self._servicer.close()
         self._server.stop(0)
         self._pool.shutdown(wait=False)
 
