@@ -221,7 +221,7 @@ async def without_drafter(bench: Bench) -> list[Line]:
 
 async def swaps(bench: Bench) -> list[Line]:
     """Hot swaps under load, in place and blue/green in turns."""
-    num_swaps = bench.repeats(50, 6)
+    num_swaps = bench.repeats(50, 10)
     task = bench.progress.add_task("hot swaps", total=num_swaps)
     verifier = bench.fleet.services["verifier"]
     green: Service = bench.fleet.another_drafter(
