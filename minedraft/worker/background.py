@@ -19,8 +19,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NICENESS = 5
-"""Where the two share a core, the device thread gets about three times as much of it; with 15 a swap
-on a busy machine took 11 s instead of 4."""
+"""Where the two share a core, the device thread gets about three times as much of it. With 15
+a swap on a busy machine took 11 s instead of 4."""
 
 
 async def run_in_background(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
