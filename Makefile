@@ -86,7 +86,7 @@ buf: $(STAMP) ## lint the protocol; refuse breaking changes against main
 # --- tests --------------------------------------------------------------------------------------
 
 test: $(STAMP) ## every test that this machine can run
-	$(BIN)/pytest -n $(PYTEST_JOBS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## without the slow tests
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
