@@ -192,8 +192,14 @@ async def test_a_stream_without_a_first_message_is_refused(address):
 
 async def test_a_packet_over_the_limit_ends_the_stream(rendezvous, client):
     sink = Sink()
-    rendezvous.open("link", sink=sink)
-    stream = client.send_packets("link", iter([b"x" * (3 * 2**20)]))
+    site = rendezvous.open("link", sink=sink)
+
+    def packets():
+        yield b"x"
+        site.attached.result(timeout=5)  # a stream refused before that was nobody's
+        yield b"x" * (3 * 2**20)
+
+    stream = client.send_packets("link", packets())
     with pytest.raises(InvalidRequestError, match="RESOURCE_EXHAUSTED"):
         await off_loop(stream.wait_end)
     await asyncio.wait_for(sink.lost, 5)
