@@ -101,20 +101,20 @@ class Job:
 SPEC_BENCH = ("--prompts", str(DATA / "spec_bench.jsonl"))
 HUMANEVAL = ("--prompts", str(DATA / "humaneval.jsonl"))
 JOBS = {
-    "verify_step": Job([str(HERE / "verify_step.py")], verify_step),
-    "ar_throughput": Job([str(HERE / "ar_throughput.py")], ar_throughput),
+    "verify_step": Job([str(HERE / "verify_step.py"), "--rounds", "15"], verify_step),
+    "ar_throughput": Job([str(HERE / "ar_throughput.py"), "--repeat", "2"], ar_throughput),
     "sampling": Job([str(HERE / "sampling.py")], sampling),
     "psd": Job(
         bench_command(
-            "smollm2", *SPEC_BENCH, "--batch", "4", "--k", "4", "--max-tokens", "64",
-            "--num-prompts", "24", "--dtype", "float32",
+            "smollm2", *SPEC_BENCH, "--batch", "4", "--k", "3", "--max-tokens", "48",
+            "--num-prompts", "16", "--max-prompt-chars", "400", "--dtype", "float32",
         ),
         psd,
     ),
     "coder": Job(
         bench_command(
-            "coder", *HUMANEVAL, "--batch", "4", "--k", "4", "--max-tokens", "64",
-            "--num-prompts", "16", "--dtype", "bfloat16",
+            "coder", *HUMANEVAL, "--batch", "4", "--k", "4", "--max-tokens", "40",
+            "--num-prompts", "12", "--max-prompt-chars", "900", "--dtype", "bfloat16",
         ),
         coder,
     ),
