@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from minedraft.blocks import BlockAllocator
 from minedraft.errors import (
     DuplicateRequestError,
     InvalidRequestError,
@@ -23,7 +24,6 @@ from minedraft.errors import (
 )
 from minedraft.services.coordinator.answers import check_row
 from minedraft.services.coordinator.batch_manager import BatchManager
-from minedraft.services.coordinator.blocks import BlockAllocator
 from minedraft.services.coordinator.counters import Counters
 from minedraft.services.coordinator.drafters import Drafters
 from minedraft.services.coordinator.planner import Planner

@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minedraft.blocks import BlockAllocator
 from minedraft.errors import StateError
 from minedraft.services.coordinator.batch_manager import BatchManager
-from minedraft.services.coordinator.blocks import BlockAllocator
 from minedraft.services.coordinator.request import Event, Phase
 from minedraft.types import RowId
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from minedraft.blocks import BlockAllocator
 from minedraft.errors import StateError
-from minedraft.services.coordinator.blocks import BlockAllocator
 from minedraft.services.coordinator.request import Phase, Request
 from minedraft.services.coordinator.residency import Residency, Step
 from minedraft.types import RequestId, RowParams
