@@ -7,23 +7,26 @@ add, multiply and divide are used, one a kernel, so that the bits agree on every
 logarithm is ours, because library logarithms differ in the last place between devices and, on
 some, between the vector body and the tail of a tensor.
 
+Gumbel noise is -log E with E a standard exponential. The E of a vocabulary are made in groups of 64
+neighbours, from the smallest: that one, the lead, is itself exponential with a 64th of the mean;
+which token has it is uniform; and what the others have above it is standard exponential again,
+because an exponential has no memory. So all E are independent and exactly exponential, yet one hash
+a group says which groups a draw over the whole vocabulary need not look into.
+
 Resolution: 52 bits. With h the top 52 bits of the hash, w = (h + 1/2) / 2**52 lies strictly inside
-(0, 1) and both w and 1 - w are exact in float64. The Gumbel value is -log(-log(1 - w)): large
-values come from *small* w, in -log(1 - w) = w + w**2/2 + ..., on a grid of 2**-52. So the largest
-value is 53 log 2 = 36.7, and a token of probability p is drawn with a relative error of about
-2**-52 / p: a part in a thousand at p = 2e-13. (With 24 bits it would be 20 % at p = 2.5e-8, which
-a tail of 40,000 unlikely tokens would show.) The smallest value is -3.6; no token needs less.
+(0, 1), both w and 1 - w are exact in float64, and an exponential is -log(1 - w). Large Gumbel
+values come from *small* w, in -log(1 - w) = w + w**2/2 + ..., on a grid of 2**-52, of 2**-58 for a
+lead. So the largest value is 59 log 2 = 40.9, and a token of probability p is drawn with a relative
+error of at most 2**-52 / p: a part in a thousand at p = 2e-13. (With 24 bits it would be 20 % at
+p = 2.5e-8, which a tail of 40,000 unlikely tokens would show.) The smallest value is -3.7.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import torch
-
-from minedraft.model.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RESOLUTION_BITS: Final = 52
-MAX_GUMBEL: Final = 36.8
+MAX_GUMBEL: Final = 40.9
 """No Gumbel value exceeds this."""
+GROUP: Final = 64
+"""Neighbouring tokens whose smallest exponential comes from one hash."""
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -40,6 +45,8 @@ _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
 _LN_2: Final = 0.6931471805599453
 _SQRT_HALF: Final = 0.7071067811865476
+_LANE_BITS: Final = 6  # of GROUP
+_GROUP_INDEX: Final = 1 << 40  # the hashes of groups come after those of any token
 _LOG_TERMS: Final = 10  # of the atanh series; |s| <= 0.172, so the next one is below 3e-17
 
 
@@ -88,15 +95,12 @@ def bits(keys: Tensor, token_ids: Tensor) -> Tensor:
         int64 in [0, 2**52), in the broadcast shape.
     """
     state = keys + (token_ids + 1) * _signed(_GOLDEN)
-    return _finish(state, torch.empty_like(state))
-
-
-def bits_of_vocabulary(keys: Tensor, vocab_size: int) -> Tensor:
-    """`bits` of every token: keys [R] -> [R, V] int64, scratch memory of this thread."""
-    shape = (len(keys), vocab_size)
-    state = scratch("hash", shape, torch.int64, keys.device)
-    torch.add(keys[:, None], _steps(vocab_size, keys.device), out=state)
-    return _finish(state, scratch("shift", shape, torch.int64, keys.device))
+    shifted = torch.empty_like(state)
+    _xor_shift(state, 30, shifted).mul_(_signed(_MIX_1))  # torch's products wrap
+    _xor_shift(state, 27, shifted).mul_(_signed(_MIX_2))
+    _xor_shift(state, 31, shifted)
+    shift = 64 - RESOLUTION_BITS
+    return state.bitwise_right_shift_(shift).bitwise_and_((1 << RESOLUTION_BITS) - 1)
 
 
 def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
@@ -106,8 +110,28 @@ def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
 
 def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:
     """Standard Gumbel noise, float64; arguments of `bits`. The same bits on every device."""
-    exponential = _log(1.0 - uniform(keys, token_ids)).neg_()
-    return _log(exponential).neg_()
+    groups = token_ids >> _LANE_BITS
+    own = _exponential(keys, token_ids).masked_fill_(leaders(keys, groups) == token_ids, 0.0)
+    return _log(own.add_(leads(keys, groups))).neg_()
+
+
+def leads(keys: Tensor, groups: Tensor) -> Tensor:
+    """The smallest exponential of each group: no token of it has a Gumbel value above -log of that.
+
+    Args:
+        keys: int64, of `row_key`; broadcasts against groups.
+        groups: int64, token id // GROUP.
+
+    Returns:
+        float64, > 0.
+    """
+    return _exponential(keys, 2 * groups + _GROUP_INDEX).mul_(1.0 / GROUP)
+
+
+def leaders(keys: Tensor, groups: Tensor) -> Tensor:
+    """Id of the token of each group that has the lead, int64; arguments of `leads`."""
+    lane = bits(keys, 2 * groups + (_GROUP_INDEX + 1)) >> (RESOLUTION_BITS - _LANE_BITS)
+    return lane.add_(groups << _LANE_BITS)
 
 
 def uniform_at(seed: int, position: int, stream: Stream) -> float:
@@ -126,25 +150,15 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _finish(state: Tensor, shifted: Tensor) -> Tensor:
-    """SplitMix64's finaliser and a cut to 52 bits, in place; torch's products wrap."""
-    _xor_shift(state, 30, shifted).mul_(_signed(_MIX_1))
-    _xor_shift(state, 27, shifted).mul_(_signed(_MIX_2))
-    _xor_shift(state, 31, shifted)
-    shift = 64 - RESOLUTION_BITS
-    return state.bitwise_right_shift_(shift).bitwise_and_((1 << RESOLUTION_BITS) - 1)
+def _exponential(keys: Tensor, indices: Tensor) -> Tensor:
+    """Standard exponential noise, float64, from 2**-53 to 53 log 2."""
+    return _log(1.0 - uniform(keys, indices)).neg_()
 
 
 def _xor_shift(state: Tensor, shift: int, scratch: Tensor) -> Tensor:
     torch.bitwise_right_shift(state, shift, out=scratch)
     scratch.bitwise_and_((1 << (64 - shift)) - 1)  # the shift copied the sign
     return state.bitwise_xor_(scratch)
-
-
-@lru_cache(maxsize=8)
-def _steps(vocab_size: int, device: torch.device) -> Tensor:
-    """(v + 1) * golden for every token: [V] int64. A process has few vocabularies."""
-    return (torch.arange(vocab_size, device=device) + 1) * _signed(_GOLDEN)
 
 
 def _log(x: Tensor) -> Tensor:

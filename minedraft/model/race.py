@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from minedraft.model import noise, truncation
-from minedraft.model.scratch import scratch
 from minedraft.model.truncation import CHUNK, Entries
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SLACK: Final = 1e-5  # relative, on float32 bounds that only have to be safe
+_SLACK: Final = 1e-4  # relative, on bounds that only have to be safe; float32 thresholds stay in it
 
 
 def argmax(values: Tensor) -> Tensor:
@@ -24,7 +23,8 @@ def argmax(values: Tensor) -> Tensor:
     values = values.float()
     if values.shape[1] % CHUNK:
         return values.argmax(-1)
-    return _argmax_in(values, values.view(values.shape[0], -1, CHUNK).amax(-1))
+    # Given the maxima of chunks it is several times faster than in one step.
+    return _first_in(values, values.view(values.shape[0], -1, CHUNK).amax(-1).argmax(-1))
 
 
 def race(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
@@ -39,10 +39,14 @@ def race(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tens
     Returns:
         [R] int64.
     """
-    uniform = noise.uniform(keys[rows], token_ids)
-    promise = weights / uniform  # bounds exp(perturbed score), see `front_runners`
-    best = _largest(rows, promise, len(keys))
-    seen = torch.where(promise == best[rows], weights / -torch.log1p(-uniform), 0.0)
+    groups = token_ids // noise.GROUP
+    every = torch.arange(int(groups.max()) + 1, device=groups.device)
+    leads = noise.leads(keys[:, None], every)[rows, groups]
+    promise = weights / leads  # bounds exp(perturbed score), see `front_runners`
+    leaders = noise.leaders(keys[:, None], every)[rows, groups]
+    seen = torch.where(leaders == token_ids, promise, 0.0)
+    best = promise == _largest(rows, promise, len(keys))[rows]
+    seen[best] = weights[best] * noise.gumbel(keys[rows[best]], token_ids[best]).exp()
     bound = _largest(rows, seen, len(keys)) * (1.0 - _SLACK)
     ahead = promise >= bound[rows]
     scores = weights[ahead].log()
@@ -53,23 +57,26 @@ def race(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tens
 def front_runners(scores: Tensor, keys: Tensor) -> Entries:
     """The few tokens of each untruncated row that can still win the draw.
 
-    With w the uniform behind a token's noise, -log(1 - w) >= w bounds the noise by -log w. So a
-    token whose exp(score) / w is below exp(a perturbed score seen) has lost, and no logarithm has
-    to be taken for it.
+    The lead of a group of tokens bounds the noise of each of them. So a token whose exp(score) over
+    its group's lead is below exp(a perturbed score seen) has lost, and its noise is never made.
+    What is seen: the leaders of all groups, and the token that promised most.
+
+    Args:
+        scores: [R, V'] float32, 0 at each row's best; V' a multiple of CHUNK.
+        keys: [R] int64, of `noise.row_key`.
     """
-    promise = truncation.exp(scores)  # [R, V']
-    hashed = noise.bits_of_vocabulary(keys, scores.shape[1])
-    uniforms = scratch("uniforms", (len(keys), scores.shape[1]), torch.float32, scores.device)
-    promise.div_(uniforms.copy_(hashed).add_(0.5))  # exp(score) / w / 2**52
-    maxima = promise.view(len(keys), -1, CHUNK).amax(-1)  # [R, C]
-    best = _argmax_in(promise, maxima)[:, None]  # [R, 1]
-    unit = 2.0**-noise.RESOLUTION_BITS
-    uniform = (hashed.gather(1, best).double() + 0.5) * unit
-    seen = scores.gather(1, best).double().exp() / -torch.log1p(-uniform)  # exp(perturbed score)
-    bound = (seen * unit * (1.0 - _SLACK)).float()  # [R, 1]
-    row, chunk = (maxima >= bound).nonzero(as_tuple=True)
-    chunks = row * maxima.shape[1] + chunk
-    rows, ids = truncation.at_least(promise, chunks, bound[row, 0])
+    maxima = scores.view(len(keys), -1, CHUNK).amax(-1)  # [R, C]: a chunk is a group
+    groups = torch.arange(maxima.shape[1], device=scores.device)
+    leads = noise.leads(keys[:, None], groups)
+    promise = maxima.double().exp_().div_(leads)
+    leaders = noise.leaders(keys[:, None], groups)
+    seen = scores.gather(1, leaders).double().exp_().div_(leads).amax(-1)
+    first = _first_in(scores, promise.argmax(-1))  # [R]
+    noisy = scores.gather(1, first[:, None])[:, 0].double() + noise.gumbel(keys, first)
+    bound = torch.maximum(seen, noisy.exp_()).mul_(1.0 - _SLACK)
+    row, chunk = (promise >= bound[:, None]).nonzero(as_tuple=True)
+    thresholds = leads[row, chunk].mul_(bound[row]).log_().float()
+    rows, ids = truncation.at_least(scores, row * maxima.shape[1] + chunk, thresholds)
     return Entries(rows, ids, scores[rows, ids], torch.zeros_like(rows))
 
 
@@ -88,9 +95,8 @@ def _largest(rows: Tensor, values: Tensor, num_rows: int) -> Tensor:
     return values.new_full((num_rows,), -torch.inf).scatter_reduce_(0, rows, values, "amax")
 
 
-def _argmax_in(values: Tensor, maxima: Tensor) -> Tensor:
-    """Argmax given the maxima of chunks; several times faster than in one step."""
-    chunk = maxima.argmax(-1)
+def _first_in(values: Tensor, chunks: Tensor) -> Tensor:
+    """[R] int64: the first of the largest values in one chunk of each row."""
     rows = torch.arange(values.shape[0], device=values.device)
-    lanes = values.view(values.shape[0], -1, CHUNK)[rows, chunk]  # [R, CHUNK]
-    return chunk * CHUNK + lanes.argmax(-1)
+    lanes = values.view(values.shape[0], -1, CHUNK)[rows, chunks]  # [R, CHUNK]
+    return chunks * CHUNK + lanes.argmax(-1)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Position", "SamplingRow", "distributions", "draw", "draw_with_q"]
 
 _CPU_BLOCK: Final = 1 << 20  # scores at once; fewer cost calls, more cost cache misses
-_CPU_HASH_BLOCK: Final = 1 << 19  # a hash holds twice eight bytes for each
 _GPU_BLOCK: Final = 1 << 25
 
 
@@ -149,7 +148,7 @@ def _contenders(logits: Tensor, indices: Sequence[int], positions: Sequence[Posi
     if cut:
         entries = _truncated(logits, [indices[n] for n in cut], positions, 0)
         parts.append(_renumbered(entries, cut))
-    for places in _blocks(whole, logits, _CPU_HASH_BLOCK):
+    for places in _blocks(whole, logits):
         block = [indices[n] for n in places]
         keys = _keys([positions[i] for i in block], logits.device)
         parts.append(_renumbered(front_runners(_scores(logits, block, positions), keys), places))
@@ -215,10 +214,8 @@ def _renumbered(entries: Entries, numbers: Sequence[int]) -> Entries:
     return Entries(rows, entries.token_ids, entries.scores, entries.masses)
 
 
-def _blocks(
-    indices: Sequence[int], logits: Tensor, cpu_block: int = _CPU_BLOCK
-) -> Iterator[Sequence[int]]:
-    size = cpu_block if logits.device.type == "cpu" else _GPU_BLOCK
+def _blocks(indices: Sequence[int], logits: Tensor) -> Iterator[Sequence[int]]:
+    size = _CPU_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK
     rows = max(1, size // logits.shape[1])
     for start in range(0, len(indices), rows):
         yield indices[start : start + rows]

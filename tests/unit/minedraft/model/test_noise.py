@@ -66,8 +66,6 @@ def test_noise_of_a_token_does_not_depend_on_shape_or_subset():
             assert torch.equal(noise.gumbel(row[r], ids), whole[r, ids])
     strided = noise.gumbel(row[:, None], torch.arange(0, 1001, 2)[None, :])
     assert torch.equal(strided, whole[:, ::2])
-    dense = noise.bits_of_vocabulary(row, 1001)
-    assert torch.equal(dense, noise.bits(row[:, None], torch.arange(1001)))
 
 
 def test_noise_does_not_depend_on_the_number_of_threads():
@@ -91,22 +89,51 @@ def test_noise_is_the_same_bits_on_cuda():
 
 def test_extreme_hashes_stay_finite_and_strictly_inside(monkeypatch):
     top = (1 << 52) - 1
-    monkeypatch.setattr(noise, "bits", lambda _keys, ids: ids)
+    monkeypatch.setattr(noise, "bits", lambda _keys, ids: ids.clamp(0, top))
     u = noise.uniform(keys(0), torch.tensor([0, top]))
     assert u[0] == 2.0**-53
     assert u[1] == 1 - 2.0**-53
-    g = noise.gumbel(keys(0), torch.tensor([0, 1, top // 2, top]))
+    e = noise._exponential(keys(0), torch.tensor([0, top]))
+    assert e[0].item() == pytest.approx(2.0**-53, rel=1e-15)
+    assert e[1].item() == pytest.approx(53 * math.log(2), rel=1e-15)
+
+
+@pytest.mark.parametrize("hashed", [0, (1 << 52) - 1])
+def test_extreme_noise_is_finite_and_within_its_bounds(monkeypatch, hashed):
+    monkeypatch.setattr(noise, "bits", lambda _keys, ids: torch.full_like(ids, hashed))
+    leader = hashed >> 46
+    g = noise.gumbel(keys(0), torch.arange(64))
+    others = g[torch.arange(64) != leader]
     assert torch.isfinite(g).all()
-    assert g[0].item() == pytest.approx(53 * math.log(2), rel=1e-15)
-    assert g[0] < noise.MAX_GUMBEL
-    assert g[3].item() == pytest.approx(-math.log(53 * math.log(2)), rel=1e-14)
+    assert (others < g[leader]).all()
+    assert g.max() < noise.MAX_GUMBEL
+    if hashed == 0:
+        assert g[leader].item() == pytest.approx(59 * math.log(2), rel=1e-15)
+    else:
+        lowest = -math.log(53 * math.log(2) * (1 + 1 / 64))
+        assert others.min().item() == pytest.approx(lowest, rel=1e-14)
 
 
-def test_gumbel_agrees_with_the_library_logarithm():
+def test_gumbel_is_what_its_docstring_says_with_the_library_logarithm():
     key = keys(noise.row_key(3, 4))
     ids = torch.arange(50_000)
-    expected = -torch.log(-torch.log1p(-noise.uniform(key, ids)))
-    torch.testing.assert_close(noise.gumbel(key, ids), expected, rtol=1e-13, atol=1e-14)
+    hashed = lambda indices: -torch.log1p(-noise.uniform(key, indices))
+    groups = torch.arange(50_000 // 64 + 1)
+    lead = hashed((1 << 40) + 2 * groups) / 64
+    leader = (noise.bits(key, (1 << 40) + 2 * groups + 1) >> 46) + 64 * groups
+    exponential = torch.where(leader[ids // 64] == ids, 0.0, hashed(ids)) + lead[ids // 64]
+    torch.testing.assert_close(
+        noise.gumbel(key, ids), -torch.log(exponential), rtol=1e-13, atol=1e-14
+    )
+    assert torch.equal(noise.leaders(key, groups), leader)
+
+
+def test_the_leader_has_the_largest_noise_of_its_group_and_its_lead_says_which():
+    row = keys(*(noise.row_key(3, p) for p in range(4)))[:, None]
+    groups = torch.arange(200)
+    g = noise.gumbel(row, torch.arange(200 * 64)).view(4, 200, 64)
+    assert torch.equal(g.argmax(-1) + 64 * groups, noise.leaders(row, groups))
+    assert torch.equal(g.amax(-1), -noise._log(noise.leads(row, groups)))
 
 
 def test_logarithm_is_right_over_the_whole_range():
@@ -160,6 +187,33 @@ def test_gumbel_has_the_gumbel_distribution():
     g = noise.gumbel(keys(noise.row_key(8, 8)), torch.arange(200_000))
     counts = torch.histc(torch.exp(-torch.exp(-g)), 50, 0, 1).tolist()
     assert_drawn_from(counts, [1 / 50] * 50)
+
+
+@pytest.mark.parametrize("lane", [0, 1, 37, 63])
+def test_every_place_of_a_group_has_the_gumbel_distribution(lane):
+    row = keys(*(noise.row_key(p, 4) for p in range(20)))[:, None]
+    g = noise.gumbel(row, torch.arange(5000) * 64 + lane)
+    counts = torch.histc(torch.exp(-torch.exp(-g)), 50, 0, 1).tolist()
+    assert_drawn_from(counts, [1 / 50] * 50)
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (3, 60), (62, 63), (63, 64)])
+def test_noise_of_two_tokens_of_a_group_is_independent(one, other):
+    side = 12
+    row = keys(*(noise.row_key(p, 4) for p in range(20)))[:, None]
+    starts = torch.arange(5000) * 128
+    a, b = (torch.exp(-torch.exp(-noise.gumbel(row, starts + lane))) for lane in (one, other))
+    cell = (a * side).long() * side + (b * side).long()
+    counts = torch.bincount(cell.flatten(), minlength=side * side).tolist()
+    assert_drawn_from(counts, [1 / side**2] * side**2)
+
+
+def test_largest_of_a_few_tokens_of_a_group_is_each_of_them_equally_often():
+    """What a draw from a nucleus sees: a few neighbours, mostly without their group's leader."""
+    row = keys(*(noise.row_key(p, 4) for p in range(20)))[:, None, None]
+    ids = (torch.arange(5000) * 64)[:, None] + torch.tensor([2, 3, 5, 40])
+    counts = torch.bincount(noise.gumbel(row, ids).argmax(-1).flatten(), minlength=4).tolist()
+    assert_drawn_from(counts, [0.25] * 4)
 
 
 def test_tail_resolves_probabilities_far_below_one_in_a_million():

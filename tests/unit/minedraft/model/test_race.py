@@ -12,13 +12,13 @@ CPU = torch.device("cpu")
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), spread=st.sampled_from([0.0, 1.0, 8.0, 60.0]))
 def test_front_runners_hold_the_winner_of_the_whole_race(seed, spread):
-    scores = torch.randn(3, 1024, generator=torch.Generator().manual_seed(seed)) * spread
+    scores = torch.randn(3, 8192, generator=torch.Generator().manual_seed(seed)) * spread
     scores -= scores.amax(-1, keepdim=True)
     keys = noise.row_keys([noise.row_key(seed, p) for p in range(3)], scores.device)
-    whole = (scores.double() + noise.gumbel(keys[:, None], torch.arange(1024))).argmax(-1)
+    whole = (scores.double() + noise.gumbel(keys[:, None], torch.arange(8192))).argmax(-1)
     entries = race.front_runners(scores, keys)
     assert torch.equal(race.pick(entries, keys), whole)
-    assert len(entries.rows) < 200
+    assert len(entries.rows) < scores.numel() / 10
 
 
 @settings(max_examples=30, deadline=None)

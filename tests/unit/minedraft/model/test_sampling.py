@@ -104,7 +104,6 @@ def test_draw_does_not_depend_on_the_block_size(monkeypatch):
     positions = positions_of(*MIXED)
     expected = draw(logits, positions)
     monkeypatch.setattr(sampling, "_CPU_BLOCK", 1)
-    monkeypatch.setattr(sampling, "_CPU_HASH_BLOCK", 1)
     assert draw(logits, positions) == expected
 
 
@@ -163,13 +162,13 @@ def test_extreme_parameters_do_not_crash():
 
 
 def test_seed_position_and_nothing_else_pick_the_sample():
-    logits = torch.zeros(1, 5000)
+    logits = torch.zeros(1, 50_000)
     at = lambda seed, output: draw(
         logits, positions_of(RowParams(temperature=2.0, seed=seed), output=output)
     )
     assert at(1, (4, 4)) == at(1, (5, 6))
-    assert len({at(seed, ())[0] for seed in range(20)}) == 20
-    assert len({at(1, (4,) * n)[0] for n in range(20)}) == 20
+    assert len({at(seed, ())[0] for seed in range(20)}) >= 18
+    assert len({at(1, (4,) * n)[0] for n in range(20)}) >= 18
 
 
 def test_token_the_model_rules_out_is_never_drawn():
@@ -264,6 +263,21 @@ def test_q_is_the_truncated_processed_distribution_and_the_draft_is_in_it():
     assert list(ids) == best.indices[:16].tolist()
     expected = torch.softmax(best.values[:16] / 0.8, -1)
     torch.testing.assert_close(torch.tensor(probabilities), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("extra", [{}, {"top_p": 0.95}])
+def test_draws_over_several_groups_of_noise_have_the_distribution(extra):
+    generator = torch.Generator().manual_seed(4)
+    logits = torch.cat([torch.randn(1, 150, generator=generator), torch.full((1, 50), 1.5)], 1)
+    n = 20_000
+    params = [RowParams(temperature=1.0, seed=s, **extra) for s in range(n)]
+    ids, expected = distributions(logits, positions_of(params[0]))[0]
+    probabilities = torch.zeros(200, dtype=torch.float64).index_add_(0, ids, expected)
+    tokens = torch.tensor(draw(logits.expand(n, -1), positions_of(*params)))
+    drawable = probabilities > 0
+    counts = torch.bincount(tokens, minlength=200)
+    assert counts[~drawable].sum() == 0
+    assert_drawn_from(counts[drawable].tolist(), probabilities[drawable].tolist())
 
 
 def test_drafts_are_drawn_from_q_itself():
