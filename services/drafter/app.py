@@ -56,21 +56,7 @@ async def run(
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
-        source = ModelSource(config)
-        runner = await executor.run(source.first)
-        if not runner.info.tokenizer_fingerprint:
-            raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
-        handler = Handler(
-            runner=runner,
-            kind=DrafterKind(config.kind),
-            max_catch_up_tokens=config.max_catch_up_tokens,
-            loader=source,
-            executor=executor,
-            identity=draw_identity(),
-            link_options=LinkOptions(
-                bind_host=config.link_bind_host, device=config.device, credentials=credentials
-            ),
-        )
+        handler = await _handler(config, executor, credentials)
         servicer = DrafterServicer(handler)
         handler.push = servicer.sessions.push
 
@@ -81,7 +67,7 @@ async def run(
             address = f"{config.listen.rpartition(':')[0]}:{port}"
             if health is not None:
                 health.set_ready(ready=True)
-            log.info("ready", address=address, model=runner.info.name, kind=config.kind)
+            log.info("ready", address=address, model=handler.info().model.name, kind=config.kind)
             ready(address)
 
         try:
@@ -99,3 +85,24 @@ async def run(
             )
         finally:
             handler.close()
+
+
+async def _handler(
+    config: DrafterConfig, executor: DeviceExecutor, credentials: Credentials
+) -> Handler:
+    """Load the first model. The handler alone holds it, and lets it go when another one drafts."""
+    source = ModelSource(config)
+    runner = await executor.run(source.first)
+    if not runner.info.tokenizer_fingerprint:
+        raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
+    return Handler(
+        runner=runner,
+        kind=DrafterKind(config.kind),
+        max_catch_up_tokens=config.max_catch_up_tokens,
+        loader=source,
+        executor=executor,
+        identity=draw_identity(),
+        link_options=LinkOptions(
+            bind_host=config.link_bind_host, device=config.device, credentials=credentials
+        ),
+    )

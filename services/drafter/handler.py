@@ -17,6 +17,7 @@ from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo
 from minedraft.services.drafter.draft_engine import DraftEngine
+from minedraft.services.drafter.heap import give_back
 from minedraft.worker.background import run_in_background
 
 if TYPE_CHECKING:
@@ -146,10 +147,14 @@ class Handler:
         If that model was the newest one, an older one still drafts: the swap to it has failed, and
         links to come have the older model again. Epoch 0 says the same of a model never linked.
         """
-        link = self._links.get(epoch)
+        is_newest = epoch == 0 or (
+            epoch in self._links and self._links[epoch].runner is self._runner
+        )
         self._drop(epoch)
-        if self._links and (epoch == 0 or (link is not None and link.runner is self._runner)):
+        if self._links and is_newest:
             self._runner = self._links[max(self._links)].runner
+        await self._executor.run(_nothing)  # a step in flight still holds the link's model
+        await run_in_background(give_back)
 
     async def start_plan(
         self, plan: DraftPlan, arrived_ns: int
@@ -186,3 +191,7 @@ class Handler:
         log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
         self._drop(lost.epoch)
         self.push(lost)
+
+
+def _nothing() -> None:
+    """Work that only waits for its turn."""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -199,6 +201,35 @@ async def test_a_swap_that_failed_puts_the_old_model_back(world):
     await world.handler.drop_link(0)  # never linked
     assert world.handler.info().model.name == "fake"
     assert await world.run(1) is not None
+
+
+async def test_the_heap_is_trimmed_when_the_last_step_has_let_go_of_a_dropped_links_model(
+    world, monkeypatch
+):
+    class Slow(FakeRunner):
+        def forward(self, rows):
+            begun.set()
+            trimmed.wait(0.2)  # a trim that does not wait for this step finds the model held
+            return super().forward(rows)
+
+    def give_back():
+        held.append(slow() is not None)
+        trimmed.set()
+
+    begun, trimmed, held = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(handler_module, "give_back", give_back)
+    world.loader.runner = Slow()
+    slow = weakref.ref(world.loader.runner)
+    await world.handler.load_model("models/new", "f")
+    await world.handler.form_link(spec(1))
+    world.loader.runner = FakeRunner()
+    await world.handler.load_model("models/new", "f")
+    await world.handler.form_link(spec(2))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.run(1))
+        await asyncio.to_thread(begun.wait, 5)
+        await world.handler.drop_link(1)
+    assert held == [False]
 
 
 async def test_a_link_with_q_sends_distributions(world):
