@@ -10,12 +10,12 @@ import os
 import signal
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleet import is_up, until
 
-from minedraft.bench.steady import measure
+from minedraft.bench.steady import Steady, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -180,43 +180,59 @@ def _acceptance(spans: list[Span]) -> float:
 
 
 async def without_drafter(bench: Bench) -> list[Line]:
-    """Speculation is on and there is no drafter, against mode ar of the same batch, in turns."""
+    """Speculation is on and there is no drafter, against mode ar of the same batch.
+
+    The same requests in both, so the same contexts; which comes first changes from round to round.
+    """
     drafter = bench.fleet.services["drafter"]
     await drafter.kill()
-    rounds = bench.repeats(4, 2)
+    rounds = bench.repeats(6, 2)
     task = bench.progress.add_task("throughput without drafter", total=rounds * 2)
-    rates: dict[str, list[float]] = {"without": [], "ar": []}
+    runs: dict[str, list[Steady]] = {"without": [], "ar": []}
     modes = {"without": (NUM_BATCHES, BATCH, K), "ar": (1, BATCH, 0)}
-    for _ in range(rounds):
-        for name, mode in modes.items():
-            await until(bench.client, lambda s: s.is_idle)
-            await bench.client.set_mode(
-                num_batches=mode[0], max_batch_size=mode[1], num_draft_tokens=mode[2]
-            )
-            since = time.time_ns()
-            requests = bench.load.requests[: mode[0] * mode[1]]
-            async with asyncio.TaskGroup() as group:
-                for asked in requests:
-                    group.create_task(
-                        bench.client.generate(
-                            list(asked.token_ids), temperature=0.0, ignore_eos=True, max_tokens=40
-                        )
-                    )
-            steady = measure(await bench.client.timeline(since_unix_ns=since), batch=BATCH)
-            rates[name].append(steady.tokens_per_s)
+    for number in range(rounds):
+        for name in sorted(modes, reverse=number % 2 == 1):
+            runs[name].append(await _steady_run(bench, modes[name]))
             bench.advance(task)
     await until(bench.client, lambda s: s.is_idle)
     await bench.client.set_mode(num_batches=NUM_BATCHES, max_batch_size=BATCH, num_draft_tokens=K)
     await drafter.start()
     await until(bench.client, is_up)
-    bench.raw["without_drafter"] = rates
-    ratio = statistics.median(
-        one / other for one, other in zip(rates["without"], rates["ar"], strict=True)
+    bench.raw["without_drafter"] = {name: [asdict(s) for s in each] for name, each in runs.items()}
+    rates = {name: [s.tokens_per_s for s in each] for name, each in runs.items()}
+    ratios = [one / other for one, other in zip(rates["without"], rates["ar"], strict=True)]
+    detail = ", ".join(
+        f"{name} {statistics.median(rates[name]):.1f} tokens/s with "
+        f"V {statistics.median(s.verify_ms for s in each):.0f} ms and a bubble of "
+        f"{statistics.median(s.bubble_ms for s in each):.1f} ms"
+        for name, each in runs.items()
     )
-    detail = f"{statistics.median(rates['without']):.1f} tokens/s"
     return [
-        Line("throughput without drafter over mode ar", ratio, 0.95, at_most=False, detail=detail)
+        Line(
+            "throughput without drafter over mode ar",
+            statistics.median(ratios),
+            0.95,
+            at_most=False,
+            detail=f"{detail}; {min(ratios):.2f} to {max(ratios):.2f} in {rounds} rounds",
+        )
     ]
+
+
+async def _steady_run(bench: Bench, mode: tuple[int, int, int]) -> Steady:
+    """All requests of the load once, in a mode; what its steady part took."""
+    await until(bench.client, lambda s: s.is_idle)
+    await bench.client.set_mode(
+        num_batches=mode[0], max_batch_size=mode[1], num_draft_tokens=mode[2]
+    )
+    since = time.time_ns()
+    async with asyncio.TaskGroup() as group:
+        for asked in bench.load.requests:
+            group.create_task(
+                bench.client.generate(
+                    list(asked.token_ids), temperature=0.0, ignore_eos=True, max_tokens=40
+                )
+            )
+    return measure(await bench.client.timeline(since_unix_ns=since), batch=BATCH)
 
 
 async def swaps(bench: Bench) -> list[Line]:
