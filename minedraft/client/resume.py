@@ -29,14 +29,17 @@ class RetryPolicy:
     """
 
     patience_s: float = 60.0
-    """Longest time without any event before it gives up; 0: never retry."""
+    """Longest time from the first failure since the last event before it gives up; 0: never retry.
+    A stream that is just quiet, in the queue say, uses up none of it."""
     first_delay_s: float = 0.1
     """Pause before the first retry; doubled for each further one."""
     max_delay_s: float = 2.0
-    """Longest pause."""
+    """Longest pause, unless the server asks for a longer one."""
 
 
 NO_RETRIES = RetryPolicy(patience_s=0.0)
+_MAX_DOUBLINGS = 64
+"""Far beyond any longest pause; 2.0**1024 is no float."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,30 @@ class _Held:
 
     token_ids: list[int] = field(default_factory=list)
     is_finished: bool = False
+
+
+@dataclass(slots=True)
+class _Failures:
+    """The failures since the last event."""
+
+    policy: RetryPolicy
+    count: int = 0
+    first: float = 0.0
+    """When the first one came."""
+
+    def add(self, err: Exception, now: float, jitter: float) -> float:
+        """Note one more; returns the pause after it."""
+        if not self.count:
+            self.first = now
+        doubled = self.policy.first_delay_s * 2.0 ** min(self.count, _MAX_DOUBLINGS)
+        self.count += 1
+        delay_s = min(doubled, self.policy.max_delay_s) * (0.5 + jitter / 2)
+        if isinstance(err, CapacityError):  # who comes before that is only sent away again
+            delay_s = max(delay_s, err.retry_after_s * (1.0 + jitter / 2))
+        return delay_s
+
+    def out_of_patience(self, then: float) -> bool:
+        return then - self.first >= self.policy.patience_s
 
 
 async def resuming(
@@ -76,21 +103,22 @@ async def resuming(
     """
     held = [_Held() for _ in range(max(request.sampling.n, 1))]
     started: Started | None = None
-    began = last_event = clock()
-    num_failures = 0
+    began = clock()
+    failures = _Failures(policy)
+    was_lost = False
     while True:
         left_s = None if timeout_s is None else timeout_s - (clock() - began)
         is_continued = started is not None
         if started is not None:
             call = _continued(request, started, held)
-        elif num_failures:  # perhaps the server had begun: then this one takes its place
+        elif was_lost:  # perhaps the server had begun: then this one takes its place
             call = replace(request, resumed=_held(held))
         else:
             call = request
         try:
             async with aclosing(open_call(call, left_s)) as events:
                 async for event in events:
-                    last_event, num_failures = clock(), 0
+                    failures.count = 0
                     if isinstance(event, Started):
                         if is_continued:
                             _check_same(call.request_id, started, event)
@@ -101,23 +129,16 @@ async def resuming(
                         _note(held, event)
                     yield event
         except (WorkerUnavailableError, CapacityError) as err:
-            delay_s = _delay_s(policy, num_failures, err, jitter())
             now = clock()
-            out_of_patience = now + delay_s - last_event > policy.patience_s
+            delay_s = failures.add(err, now, jitter())
+            # A refusal says that nothing had begun: a live request of this id is another caller's.
+            was_lost = was_lost or isinstance(err, WorkerUnavailableError)
             out_of_time = timeout_s is not None and now + delay_s - began >= timeout_s
-            if out_of_patience or out_of_time:
+            if out_of_time or failures.out_of_patience(now + delay_s):
                 raise
-            num_failures += 1
             await sleep(delay_s)
         else:
             return
-
-
-def _delay_s(policy: RetryPolicy, num_failures: int, err: Exception, jitter: float) -> float:
-    delay_s = min(policy.first_delay_s * 2.0**num_failures, policy.max_delay_s)
-    if isinstance(err, CapacityError):
-        delay_s = max(delay_s, err.retry_after_s)
-    return delay_s * (0.5 + jitter / 2)
 
 
 def _continued(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from minedraft.api import Delta, Finished, GenerationRequest, ResumedSample, Started
@@ -37,13 +39,16 @@ class Server:
         for item in self.scripts.pop(0):
             if isinstance(item, Exception):
                 raise item
+            if isinstance(item, float):  # so many quiet seconds
+                self.now += item
+                continue
             yield item
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
 
-    async def run(self, *, policy=POLICY, timeout_s=None, n=1):
+    async def run(self, *, policy=POLICY, timeout_s=None, n=1, jitter=1.0):
         request = GenerationRequest(
             token_ids=(1, 2, 3), sampling=SamplingParams(n=n, temperature=1.0)
         )
@@ -54,7 +59,7 @@ class Server:
             timeout_s=timeout_s,
             clock=lambda: self.now,
             sleep=self.sleep,
-            jitter=lambda: 1.0,
+            jitter=lambda: jitter,
         )
         return [event async for event in events]
 
@@ -92,7 +97,22 @@ async def test_finished_samples_are_not_asked_for_again():
     )
 
 
-async def test_patience_counts_from_the_last_event():
+@pytest.mark.parametrize("refusal", [QueueFullError("full"), DrainingError("bye")])
+async def test_a_retry_after_a_refusal_takes_nobodys_place(refusal):
+    server = Server([refusal], [refusal], [STARTED, END])
+    await server.run()
+    # The server had not begun: a live request of this id is another caller's.
+    assert [call.resumed for call in server.calls] == [(), (), ()]
+
+
+async def test_a_lost_call_is_remembered_through_a_refusal():
+    server = Server([GONE], [QueueFullError("full")], [STARTED, END])
+    await server.run()
+    held = (ResumedSample(0, ()),)
+    assert [call.resumed for call in server.calls] == [(), held, held]
+
+
+async def test_patience_counts_from_the_first_failure_since_the_last_event():
     server = Server(*([GONE] for _ in range(9)))
     with pytest.raises(WorkerUnavailableError):
         await server.run()
@@ -100,6 +120,21 @@ async def test_patience_counts_from_the_last_event():
     assert server.now <= POLICY.patience_s
     moving = Server(*([STARTED, Delta(0, (i,), "."), GONE] for i in range(30)), [STARTED, END])
     assert len(await moving.run()) == 32
+
+
+async def test_a_quiet_stream_uses_up_no_patience():
+    server = Server([STARTED, 61.0, GONE], [500.0, GONE], [STARTED, END])
+    with pytest.raises(WorkerUnavailableError):  # the second one was all failure
+        await server.run()
+    server = Server([STARTED, 61.0, GONE], [STARTED, 61.0, GONE], [STARTED, END])
+    assert await server.run() == [STARTED, END]
+
+
+async def test_endless_patience_has_no_last_retry():
+    policy = RetryPolicy(patience_s=math.inf, first_delay_s=1.0, max_delay_s=4.0)
+    server = Server(*([GONE] for _ in range(1100)), [STARTED, END])
+    assert await server.run(policy=policy) == [STARTED, END]
+    assert set(server.slept[2:]) == {4.0}
 
 
 async def test_the_callers_deadline_bounds_the_whole():
@@ -113,9 +148,16 @@ async def test_the_callers_deadline_bounds_the_whole():
 @pytest.mark.parametrize("error", [DrainingError("bye"), QueueFullError("full")])
 async def test_a_full_or_draining_service_is_asked_again_after_its_delay(error):
     error.retry_after_s = 3.0
-    server = Server([error], [STARTED, END])
-    assert await server.run() == [STARTED, END]
-    assert server.slept == [3.0]
+    for jitter, slept in ((0.0, 3.0), (0.5, 3.75)):  # later than asked, never sooner
+        server = Server([error], [STARTED, END])
+        assert await server.run(jitter=jitter) == [STARTED, END]
+        assert server.slept == [slept]
+
+
+async def test_our_own_pauses_are_spread_below_their_length():
+    server = Server([GONE], [GONE], [STARTED, END])
+    await server.run(jitter=0.0)
+    assert server.slept == [0.5, 1.0]
 
 
 @pytest.mark.parametrize("error", [InvalidRequestError("no"), ProtocolError("what")])
@@ -124,9 +166,10 @@ async def test_what_a_retry_cannot_help_is_raised_at_once(error):
         await Server([STARTED, error], [STARTED, END]).run()
 
 
-async def test_no_retries_means_none():
+@pytest.mark.parametrize("policy", [NO_RETRIES, RetryPolicy(patience_s=0.0, first_delay_s=0.0)])
+async def test_no_retries_means_none(policy):
     with pytest.raises(WorkerUnavailableError):
-        await Server([STARTED, GONE], [STARTED, END]).run(policy=NO_RETRIES)
+        await Server([STARTED, GONE], [STARTED, END]).run(policy=policy)
 
 
 async def test_another_seed_on_the_way_is_a_protocol_error():
