@@ -19,12 +19,13 @@ _SLACK: Final = 1e-4  # relative, on bounds that only have to be safe; float32 t
 
 
 def argmax(values: Tensor) -> Tensor:
-    """[R, V] -> [R] int64, the lowest id among equals; float32 loses nothing of 16-bit types."""
-    values = values.float()
-    if values.shape[1] % CHUNK:
-        return values.argmax(-1)
-    # Given the maxima of chunks it is several times faster than in one step.
-    return _first_in(values, values.view(values.shape[0], -1, CHUNK).amax(-1).argmax(-1))
+    """[R, V] -> [R] int64, the lowest id among equals; NaN counts as -inf."""
+    values = values.float()  # loses nothing of 16-bit types
+    best = _largest_id(values)
+    # To torch NaN is the largest number there is, so a row's NaN is what was chosen.
+    if bool(values.gather(1, best[:, None]).isnan().any()):
+        best = _largest_id(values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf))
+    return best
 
 
 def race(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
@@ -88,6 +89,13 @@ def pick(entries: Entries, keys: Tensor) -> Tensor:
     order = torch.where(noisy == best[entries.rows], order, len(noisy))
     first = torch.full((len(keys),), len(noisy), device=noisy.device)
     return entries.token_ids[first.scatter_reduce_(0, entries.rows, order, "amin")]
+
+
+def _largest_id(values: Tensor) -> Tensor:
+    if values.shape[1] % CHUNK:
+        return values.argmax(-1)
+    # Given the maxima of chunks it is several times faster than in one step.
+    return _first_in(values, values.view(values.shape[0], -1, CHUNK).amax(-1).argmax(-1))
 
 
 def _largest(rows: Tensor, values: Tensor, num_rows: int) -> Tensor:

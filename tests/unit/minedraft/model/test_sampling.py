@@ -194,6 +194,19 @@ def test_broken_logits_still_give_a_token(extra):
     assert tokens[4:] == draw(logits[4:], sound)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab_size", [80, 128])  # without and with chunks
+@pytest.mark.parametrize("extra", [{}, {"presence_penalty": 0.5}])
+def test_a_greedy_row_never_takes_a_nan_while_it_has_a_number(extra, vocab_size, dtype):
+    logits = torch.zeros(4, vocab_size, dtype=dtype)
+    logits[:, 5] = 2.0
+    logits[0, [3, 70]] = math.nan
+    logits[1] = math.nan
+    logits[2, [7, 9]] = math.inf
+    tokens = draw(logits, positions_of(*[RowParams(**extra)] * 4))
+    assert tokens == [5, 0, 7, 5]
+
+
 @pytest.mark.parametrize(
     "params",
     [
