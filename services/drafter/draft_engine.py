@@ -14,7 +14,7 @@ from minedraft.model.noise import Stream, uniform_at
 from minedraft.model.sampling import Position, SamplingRow, draw, draw_with_q
 from minedraft.plans import DraftResult
 from minedraft.services.drafter.config import DrafterKind
-from minedraft.services.drafter.proposal import propose, scripted
+from minedraft.services.drafter.proposal import replacement, scripted
 from minedraft.services.drafter.rows import DrafterRows, Row
 from minedraft.worker.stopwatch import Stopwatch
 
@@ -194,7 +194,7 @@ class DraftEngine:
             else:
                 drawn, q = draw(logits, positions), []
         for index, (item, token) in enumerate(zip(items, drawn, strict=True)):
-            proposed = propose(
+            imposed = replacement(
                 self._kind,
                 item.row,
                 token,
@@ -203,8 +203,8 @@ class DraftEngine:
                 coin=_coin,
             )
             if self._q_width:  # a token that was not drawn is a proposal of its own: a delta
-                item.q.append(q[index] if proposed == token else ((proposed,), (1.0,)))
-            item.drafts.append(proposed)
+                item.q.append(q[index] if imposed is None else ((imposed,), (1.0,)))
+            item.drafts.append(token if imposed is None else imposed)
 
 
 def _coin(seed: int, position: int) -> float:

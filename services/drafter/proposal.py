@@ -2,7 +2,8 @@
 
 A `model` drafter (and `oracle`, which is one with the target's weights) proposes what it drew.
 The others replace tokens, to test the pipeline or to measure it at a given acceptance. None of
-them can change the output: the verifier draws its own tokens.
+them can change the output: the verifier draws its own tokens, and what is put in a drawn token's
+place goes to it as that, not as a draw of the model's distribution.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from minedraft.services.drafter.rows import Row
 
 
-def propose(
+def replacement(
     kind: DrafterKind,
     row: Row,
     drawn: int,
@@ -25,8 +26,10 @@ def propose(
     *,
     vocab_size: int,
     coin: Callable[[int, int], float],
-) -> int:
-    """Return the token to propose.
+) -> int | None:
+    """Return the token to propose in place of the drawn one; None: the drawn one.
+
+    A replacement may equal what it replaces: it is one all the same.
 
     Args:
         kind: Kind of drafter.
@@ -40,17 +43,16 @@ def propose(
         case DrafterKind.ANTI_ORACLE:
             return (drawn + 1) % vocab_size
         case DrafterKind.SYNTHETIC:
-            reference = _reference(row, len(prefix))
+            reference = _reference(row, len(prefix), vocab_size)
             if reference is None or row.synthetic_acceptance is None:
-                return drawn
+                return None
             position = row.sampling.num_tokens + len(prefix)
             is_right = coin(row.sampling.params.seed, position) < row.synthetic_acceptance
             return reference if is_right else (reference + 1) % vocab_size
         case DrafterKind.SCRIPTED:
-            reference = _reference(row, len(prefix))
-            return drawn if reference is None else reference
+            return _reference(row, len(prefix), vocab_size)
         case DrafterKind.MODEL | DrafterKind.ORACLE:
-            return drawn
+            return None
 
 
 def scripted(row: Row, k: int) -> list[int]:
@@ -59,6 +61,10 @@ def scripted(row: Row, k: int) -> list[int]:
     return list(row.reference_token_ids[start : start + k])
 
 
-def _reference(row: Row, offset: int) -> int | None:
+def _reference(row: Row, offset: int, vocab_size: int) -> int | None:
+    """The reference's token; None past its end, and where this drafter has no such token."""
     index = len(row.sampling.output_token_ids) + offset
-    return row.reference_token_ids[index] if index < len(row.reference_token_ids) else None
+    if index >= len(row.reference_token_ids):
+        return None
+    token = row.reference_token_ids[index]
+    return token if token < vocab_size else None

@@ -268,6 +268,16 @@ def test_without_a_reference_a_synthetic_drafter_is_a_model():
     assert drafter.drafts() == continuation((1, 2, 3), 4)
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_reference_token_that_the_drafter_does_not_have_is_none(share):
+    drafter = Drafter(DrafterKind.SYNTHETIC)
+    drafter.step(
+        [row()],
+        opens=[opened(reference_token_ids=(VOCAB, VOCAB + 9), synthetic_acceptance=share)],
+    )
+    assert drafter.drafts() == continuation((1, 2, 3), 4)
+
+
 # -- q --------------------------------------------------------------------------------------
 
 
@@ -289,6 +299,19 @@ def test_a_token_that_was_not_drawn_is_a_proposal_of_its_own(kind):
     sent = drafter.packets[0].rows[0]
     assert len(sent.token_ids) == 4
     assert sent.q == tuple(((token,), (1.0,)) for token in sent.token_ids)
+
+
+def test_an_imposed_token_is_a_proposal_of_its_own_also_when_it_is_the_drawn_one():
+    """What was drawn had no say in it: with the model's q the output's law would shift to it."""
+    drawn, given = Drafter(q_width=5), Drafter(DrafterKind.SYNTHETIC, q_width=5)
+    params = RowParams(temperature=1.0, seed=3)
+    drawn.step([row()], opens=[opened(params=params)])
+    reference = drawn.packets[0].rows[0].token_ids
+    synthetic = {"reference_token_ids": reference, "synthetic_acceptance": 1.0}
+    given.step([row()], opens=[opened(params=params, **synthetic)])
+    sent = given.packets[0].rows[0]
+    assert sent.token_ids == reference
+    assert sent.q == tuple(((token,), (1.0,)) for token in reference)
 
 
 def test_without_q_only_ids_travel():
