@@ -80,6 +80,8 @@ class Handler:
         self._links: dict[int, _Link] = {}
         self._lost: set[int] = set()
         """Epochs lost before they were entered; emptied when one of them is."""
+        self._session = 0
+        """Sessions begun. Every coordinator numbers its links from 1: an epoch is its session's."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
 
@@ -93,6 +95,8 @@ class Handler:
 
     async def begin_session(self) -> None:
         """Forget all rows and the old coordinator's links."""
+        self._session += 1
+        self._lost.clear()
         self.close()
 
     async def load_model(self, model: str, tokenizer_fingerprint: str) -> ModelInfo:
@@ -102,7 +106,9 @@ class Handler:
             IncompatibleWorkerError: its vocabulary is another one; nothing was loaded.
             PermissionDeniedError: it is not under one of the model roots.
             ModelError: it cannot be loaded.
+            WorkerUnavailableError: another session began meanwhile, which knows nothing of it.
         """
+        session = self._session
         found = await asyncio.to_thread(self._loader.fingerprint, model)
         if found != tokenizer_fingerprint:
             raise IncompatibleWorkerError(
@@ -110,7 +116,10 @@ class Handler:
                 f"the target's is {tokenizer_fingerprint[:12]}"
             )
         # Beside the device thread: the model in use goes on drafting meanwhile.
-        self._runner = await run_in_background(self._loader.load, model)
+        runner = await run_in_background(self._loader.load, model)
+        if session != self._session:
+            raise WorkerUnavailableError(f"model {model!r}: another session began meanwhile")
+        self._runner = runner
         log.info("model.loaded", model=self._runner.info.name)
         return self._model_info(self._runner)
 
@@ -118,9 +127,10 @@ class Handler:
         """Form the sending end of a new link, with the newest model and no rows."""
         loop = asyncio.get_running_loop()
         runner = self._runner
+        session = self._session
 
         def on_lost(epoch: int, reason: str) -> None:
-            loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason))
+            loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason), session)
 
         self._lost.clear()
         # The new link's rows take the whole KV pool of its model: nobody else may write to it.
@@ -133,6 +143,9 @@ class Handler:
             max_catch_up_tokens=self._max_catch_up_tokens,
             q_width=spec.q_width,
         )
+        if session != self._session:
+            sender.close()
+            raise WorkerUnavailableError(f"link {spec.epoch}: another session began meanwhile")
         if spec.epoch in self._lost:
             self._lost.clear()
             sender.close()
@@ -184,7 +197,9 @@ class Handler:
         if link is not None:
             link.sender.close()
 
-    def _on_lost(self, lost: LinkLost) -> None:
+    def _on_lost(self, lost: LinkLost, session: int) -> None:
+        if session != self._session:
+            return
         if lost.epoch not in self._links:
             self._lost.add(lost.epoch)  # it may be in the making
             return

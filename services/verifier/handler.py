@@ -61,6 +61,8 @@ class Handler:
         """By epoch: one a drafter, two while a drafter is swapped."""
         self._lost: set[int] = set()
         """Recent epochs that were lost before they were entered."""
+        self._session = 0
+        """Sessions begun. Every coordinator numbers its links from 1: an epoch is its session's."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
         """Sends a note to the coordinator; set by the composition root."""
 
@@ -70,15 +72,18 @@ class Handler:
 
     async def begin_session(self) -> None:
         """Forget all rows and the old coordinator's links."""
+        self._session += 1
+        self._lost.clear()
         self.close()
         await self._executor.run(self._engine.reset)
 
     async def form_link(self, spec: LinkSpec) -> str:
         """Form the receiving end of a new link; others stay until their senders end them."""
         loop = asyncio.get_running_loop()
+        session = self._session
 
         def on_lost(epoch: int, reason: str) -> None:
-            loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason))
+            loop.call_soon_threadsafe(self._on_lost, LinkLost(epoch, reason), session)
 
         receiver = await form_receiver(
             spec,
@@ -87,6 +92,9 @@ class Handler:
             rendezvous=self._rendezvous,
             options=self._link_options,
         )
+        if session != self._session:
+            receiver.close()
+            raise WorkerUnavailableError(f"link {spec.epoch}: another session began meanwhile")
         if spec.epoch in self._lost:
             receiver.close()
             raise WorkerUnavailableError(f"link {spec.epoch} was lost while it was formed")
@@ -118,7 +126,9 @@ class Handler:
             receiver.close()
         self._receivers.clear()
 
-    def _on_lost(self, lost: LinkLost) -> None:
+    def _on_lost(self, lost: LinkLost, session: int) -> None:
+        if session != self._session:
+            return
         receiver = self._receivers.pop(lost.epoch, None)
         if receiver is None:
             self._lost = {*sorted(self._lost)[-_MAX_LOST:], lost.epoch}  # it may be in the making

@@ -191,6 +191,61 @@ async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(worl
     assert await world.run(2) is not None
 
 
+async def test_a_link_lost_in_an_old_session_is_not_the_new_ones(world):
+    """Every coordinator numbers its links from 1."""
+    await world.handler.form_link(spec(1))
+    world.senders[1].lose()  # told by the link's thread, heard after the next link is there
+    await world.handler.begin_session()
+    await world.handler.form_link(spec(1))
+    await asyncio.sleep(0)
+    assert world.notes == []
+    assert await world.run(1) is not None
+
+
+async def test_a_link_of_an_old_session_that_forms_late_takes_no_new_ones_place(world, monkeypatch):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(spec, **options):
+        sender = await world.form_sender(spec, **options)
+        begun.set()
+        await go_on.wait()
+        return sender
+
+    monkeypatch.setattr(handler_module, "form_sender", slowly)
+    late = asyncio.ensure_future(world.handler.form_link(spec(1)))
+    await begun.wait()
+    old = world.senders[1]
+    await world.handler.begin_session()
+    monkeypatch.setattr(handler_module, "form_sender", world.form_sender)
+    await world.handler.form_link(spec(1))
+    go_on.set()
+    with pytest.raises(WorkerUnavailableError, match="link 1: another session began"):
+        await late
+    assert old.is_closed
+    await world.run(1)
+    assert len(world.senders[1].packets) == 1
+
+
+async def test_a_model_of_an_old_session_drafts_for_no_new_one(world):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def load(_model):
+        begun.set()
+        go_on.wait(5)
+        return FakeRunner()
+
+    world.loader.load = load
+    late = asyncio.ensure_future(world.handler.load_model("models/new", "f"))
+    await asyncio.to_thread(begun.wait, 5)
+    await world.handler.begin_session()
+    go_on.set()
+    with pytest.raises(WorkerUnavailableError, match="'models/new': another session began"):
+        await late
+    await world.handler.form_link(spec(1))
+    await world.run(1)
+    assert world.runner.num_fed
+
+
 async def test_a_swap_that_failed_puts_the_old_model_back(world):
     await world.handler.form_link(spec(1))
     await world.handler.load_model("models/new", "f")

@@ -142,6 +142,58 @@ async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(worl
     assert world.notes == []
 
 
+@pytest.mark.parametrize("is_entered", [True, False])
+async def test_a_link_lost_in_an_old_session_is_not_the_new_ones(world, monkeypatch, is_entered):
+    """Every coordinator numbers its links from 1."""
+    if is_entered:
+        await world.handler.form_link(spec(1))
+        world.receivers[1].lose()  # told by the link's thread, heard after the session has begun
+    else:
+
+        async def refuse(spec, **options):
+            (await world.form_receiver(spec, **options)).lose()
+            await asyncio.sleep(0)
+            raise WorkerUnavailableError("no rendezvous")
+
+        monkeypatch.setattr(handler_module, "form_receiver", refuse)
+        with pytest.raises(WorkerUnavailableError):
+            await world.handler.form_link(spec(1))
+        monkeypatch.setattr(handler_module, "form_receiver", world.form_receiver)
+    await world.handler.begin_session()
+    await asyncio.sleep(0)
+    assert await world.handler.form_link(spec(1)) == "a link"
+    assert world.notes == []
+    assert not world.receivers[1].is_closed
+
+
+async def test_a_link_of_an_old_session_that_forms_late_takes_no_new_ones_place(world, monkeypatch):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(spec, **options):
+        receiver = await world.form_receiver(spec, **options)
+        begun.set()
+        await go_on.wait()
+        return receiver
+
+    monkeypatch.setattr(handler_module, "form_receiver", slowly)
+    late = asyncio.ensure_future(world.handler.form_link(spec(1)))
+    await begun.wait()
+    old = world.receivers[1]
+    await world.handler.begin_session()
+    monkeypatch.setattr(handler_module, "form_receiver", world.form_receiver)
+    await world.handler.form_link(spec(1))
+    go_on.set()
+    with pytest.raises(WorkerUnavailableError, match="link 1: another session began"):
+        await late
+    assert old.is_closed
+    old.lose()
+    await asyncio.sleep(0)
+    assert not world.receivers[1].is_closed
+    world.receivers[1].packets.put_nowait(None)
+    await (await world.start(1))
+    assert world.receivers[1].asked
+
+
 async def test_info_says_what_the_coordinator_compares(world):
     info = world.handler.info()
     assert (info.acceptance, info.link_address, info.model.name) == (
