@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import structlog
@@ -12,7 +13,7 @@ from minedraft.model.executor import DeviceExecutor
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.services.verifier.handler import Handler
-from minedraft.services.verifier.rank_cores import rank_cores
+from minedraft.services.verifier.rank_cores import rank_cores, refuse_unusable
 from minedraft.services.verifier.ranks import Ranks
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
@@ -54,12 +55,15 @@ async def run(
 
     Raises:
         ModelError: the model cannot be served.
-        ConfigError: an address cannot be bound, or a certificate or token file not be used.
+        ConfigError: an address cannot be bound, a certificate or token file not be used, or a rank
+            not have its cores.
     """
     credentials = Credentials(config.security, own=(Role.VERIFIER,))
-    cores = rank_cores(config.cpus, config.tp_size)[0]
+    cores = rank_cores(config.cpus, config.tp_size)
+    if config.cpus:
+        refuse_unusable(config.cpus, cores, os.sched_getaffinity(0))
     async with (
-        DeviceExecutor(cores=cores, num_threads=config.threads) as executor,
+        DeviceExecutor(cores=cores[0], num_threads=config.threads) as executor,
         Ranks(config, executor) as ranks,
     ):
         runner = await ranks.load()

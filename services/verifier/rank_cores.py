@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from minedraft.errors import ConfigError
 from minedraft.worker.cores import parse_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
 
 def rank_cores(cpus: str, tp_size: int) -> list[frozenset[int] | None]:
@@ -35,3 +41,25 @@ def rank_cores(cpus: str, tp_size: int) -> list[frozenset[int] | None]:
         )
     ordered, each = sorted(cores), len(cores) // tp_size
     return [frozenset(ordered[at * each : (at + 1) * each]) for at in range(tp_size)]
+
+
+def refuse_unusable(
+    cpus: str, cores: Sequence[frozenset[int] | None], usable: AbstractSet[int]
+) -> None:
+    """Check that every rank can have its cores, before one is started: it could only die of it.
+
+    Args:
+        cpus: The setting, for messages.
+        cores: From `rank_cores`.
+        usable: Cores that this process may use.
+
+    Raises:
+        ConfigError: a core does not exist or may not be used; names it and its rank.
+    """
+    for rank, wanted in enumerate(cores):
+        missing = sorted((wanted or frozenset()) - usable)
+        if missing:
+            raise ConfigError(
+                f"cpus={cpus!r}: rank {rank} of {len(cores)} cannot use cores {missing}; "
+                f"usable are {sorted(usable)}"
+            )

@@ -4,7 +4,7 @@ import pytest
 
 from minedraft.errors import ConfigError
 from minedraft.services.verifier.config import VerifierConfig
-from minedraft.services.verifier.rank_cores import rank_cores
+from minedraft.services.verifier.rank_cores import rank_cores, refuse_unusable
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,19 @@ def test_cores_that_do_not_fit_the_ranks_are_refused(cpus, size, said):
 def test_settings_of_ranks_are_checked(options, said):
     with pytest.raises(ConfigError, match=said):
         VerifierConfig(model="m", **options)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "said"),
+    [("0;7", r"cpus='0;7': rank 1 of 2 cannot use cores \[7\]; usable are \[0, 1\]"),
+     ("0-3", r"cpus='0-3': rank 1 of 2 cannot use cores \[2, 3\]"),
+     ("8-9", r"rank 0 of 2 cannot use cores \[8\]")],
+)  # fmt: skip
+def test_cores_that_are_not_there_are_refused_with_their_rank(cpus, said):
+    with pytest.raises(ConfigError, match=said):
+        refuse_unusable(cpus, rank_cores(cpus, 2), {0, 1})
+
+
+@pytest.mark.parametrize("cpus", ["", "0-1", "1;0", "0;0"])
+def test_cores_that_are_there_are_not_refused(cpus):
+    refuse_unusable(cpus, rank_cores(cpus, 2), {0, 1})
