@@ -1,15 +1,22 @@
-"""The keyword arguments of a generation and how they become a request. Pure; checks no ranges."""
+"""The keyword arguments of a generation and how they become a request. Pure.
+
+Checks types, and the one range that costs memory here; the service checks the others.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from minedraft.api import GenerationRequest, Message
 from minedraft.errors import InvalidRequestError
+from minedraft.transport.fields import shown
 from minedraft.types import SamplingParams, Speculation
+from minedraft.validation import MAX_SAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 Prompt = str | tuple[int, ...] | list[int]
 """Text, or token ids."""
@@ -46,6 +53,10 @@ class GenerateOptions(TypedDict, total=False):
 
 
 _TUPLES = ("stop_token_ids", "bad_words", "allowed_token_ids")
+_MAY_BE_NONE = ("max_tokens", "seed", "logprobs")
+_NOT_SAMPLING = ("speculation", "request_id")
+_NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
+"""What can be iterated over and is still no list: bytes would pass for token ids."""
 
 
 def build_request(
@@ -57,7 +68,7 @@ def build_request(
 
     Raises:
         InvalidRequestError: both or neither of `prompt` and `messages`, a message without role
-            and content, or an option that does not exist.
+            and content, an option that does not exist, or a value of a wrong type.
     """
     if (prompt is None) == (messages is None):
         found = "neither" if prompt is None else "both"
@@ -69,37 +80,67 @@ def build_request(
     if unknown:
         name = min(unknown)
         raise InvalidRequestError(f"{name}: no such option", field=name)
+    for name, value in values.items():
+        if value is None and name not in _MAY_BE_NONE:
+            _refuse(_path(name), value, "a value, or no such argument")
     speculation = values.pop("speculation", Speculation())
+    if not isinstance(speculation, Speculation):
+        _refuse("speculation", speculation, "a Speculation")
     request_id = values.pop("request_id", "")
     if isinstance(values.get("stop"), str):
         values["stop"] = (values["stop"],)
     for name in ("stop", *_TUPLES):
         if name in values:
-            values[name] = _tuple(name, values[name])
+            values[name] = _tuple(_path(name), values[name], "a list")
+    if not isinstance(values.get("logit_bias", {}), Mapping):
+        _refuse("sampling.logit_bias", values["logit_bias"], "a mapping from token id to bias")
+    _check_n(values.get("n", 1))
     return GenerationRequest(
         text=prompt if isinstance(prompt, str) else None,
-        token_ids=None if prompt is None or isinstance(prompt, str) else tuple(prompt),
-        messages=None if messages is None else tuple(map(_message, messages)),
-        sampling=SamplingParams(**values),  # type: ignore[arg-type]  # keys were checked above
-        speculation=speculation,  # type: ignore[arg-type]
-        request_id=request_id,  # type: ignore[arg-type]
+        token_ids=(
+            None
+            if prompt is None or isinstance(prompt, str)
+            else _tuple("prompt", prompt, "text or a list of token ids")
+        ),
+        messages=None if messages is None else _messages(messages),
+        sampling=SamplingParams(**values),  # type: ignore[arg-type]  # types: here and in the codec
+        speculation=speculation,
+        request_id=request_id,  # type: ignore[arg-type]  # the codec's
     )
 
 
-def _tuple(name: str, value: object) -> tuple[object, ...]:
-    if isinstance(value, str) or not hasattr(value, "__iter__"):
-        raise InvalidRequestError(
-            f"sampling.{name}={value!r}: want a list", field=f"sampling.{name}"
-        )
+def _path(name: str) -> str:
+    return name if name in _NOT_SAMPLING else f"sampling.{name}"
+
+
+def _check_n(value: object) -> None:
+    """A client keeps what it holds of every sample, so it must not count on the service here."""
+    if not isinstance(value, Integral) or not 1 <= int(value) <= MAX_SAMPLES:
+        _refuse("sampling.n", value, f"an integer 1..{MAX_SAMPLES}")
+
+
+def _refuse(path: str, value: object, want: str) -> NoReturn:
+    raise InvalidRequestError(f"{path}={shown(value)}: want {want}", field=path)
+
+
+def _tuple(path: str, value: object, want: str) -> tuple[Any, ...]:
+    if isinstance(value, _NO_LISTS) or not isinstance(value, Iterable):
+        _refuse(path, value, want)
     return tuple(value)
 
 
-def _message(value: Message | Mapping[str, str]) -> Message:
+def _messages(values: Iterable[Message | Mapping[str, str]]) -> tuple[Message, ...]:
+    given = _tuple("messages", values, "a list of messages")
+    return tuple(_message(index, value) for index, value in enumerate(given))
+
+
+def _message(index: int, value: Message | Mapping[str, str]) -> Message:
     if isinstance(value, Message):
         return value
     try:
         return Message(role=value["role"], content=value["content"])
-    except (KeyError, TypeError):
+    except (LookupError, TypeError):
         raise InvalidRequestError(
-            "messages: want `role` and `content` in every message", field="messages"
+            f"messages[{index}]: want `role` and `content`, got {type(value).__name__}",
+            field="messages",
         ) from None

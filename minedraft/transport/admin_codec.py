@@ -15,6 +15,7 @@ from minedraft.admin import (
 )
 from minedraft.errors import InvalidRequestError
 from minedraft.transport import plan_codec
+from minedraft.transport.fields import set_field
 from minedraft.v1 import admin_pb2
 
 _COUNTS = tuple(name for name in Counters.__slots__ if name != "num_finished")
@@ -30,11 +31,7 @@ def mode_to_proto(mode: Mode) -> admin_pb2.SetModeRequest:
     """
     message = admin_pb2.SetModeRequest()
     for name in _MODE_FIELDS:
-        value = getattr(mode, name)
-        try:
-            setattr(message, name, value)
-        except (TypeError, ValueError) as err:
-            raise InvalidRequestError(f"mode.{name}={value!r}: {err}", field=name) from None
+        set_field(message, name, getattr(mode, name), name)
     return message
 
 
@@ -100,7 +97,7 @@ def swap_order_to_proto(order: SwapOrder) -> admin_pb2.SwapDrafterRequest:
     """SwapOrder -> message.
 
     Raises:
-        InvalidRequestError: not exactly one of model and address.
+        InvalidRequestError: not exactly one of model and address, or one that is no text.
     """
     if bool(order.model) == bool(order.address):
         raise InvalidRequestError(
@@ -108,11 +105,10 @@ def swap_order_to_proto(order: SwapOrder) -> admin_pb2.SwapDrafterRequest:
             f"and address={order.address!r}",
             field="source",
         )
-    request = admin_pb2.SwapDrafterRequest(replace=order.replace)
-    if order.model:
-        request.model = order.model
-    else:
-        request.address = order.address
+    request = admin_pb2.SwapDrafterRequest()
+    set_field(request, "replace", order.replace, "replace")
+    source = "model" if order.model else "address"
+    set_field(request, source, getattr(order, source), source)
     return request
 
 
@@ -126,6 +122,18 @@ def swap_order_from_proto(message: admin_pb2.SwapDrafterRequest) -> SwapOrder:
     if not order.model and not order.address:
         raise InvalidRequestError("swap: want a model or an address, got neither", field="source")
     return order
+
+
+def timeline_order_to_proto(max_spans: int, since_unix_ns: int) -> admin_pb2.GetTimelineRequest:
+    """What of the timeline is wanted -> message.
+
+    Raises:
+        InvalidRequestError: a value that does not fit its field.
+    """
+    request = admin_pb2.GetTimelineRequest()
+    set_field(request, "max_spans", max_spans, "max_spans")
+    set_field(request, "since_unix_ns", since_unix_ns, "since_unix_ns")
+    return request
 
 
 def swap_result_to_proto(result: SwapResult) -> admin_pb2.SwapDrafterResponse:

@@ -6,7 +6,7 @@ name, before anything is sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from minedraft.admin import Mode, ServerInfo, TargetInfo
 from minedraft.api import (
@@ -22,12 +22,13 @@ from minedraft.api import (
     Usage,
 )
 from minedraft.errors import InvalidRequestError, ProtocolError
-from minedraft.transport import plan_codec
-from minedraft.types import FinishReason, SamplingParams, Speculation
-from minedraft.v1 import generation_pb2, types_pb2
+from minedraft.transport import plan_codec, sampling_codec
+from minedraft.transport.fields import extend_field, set_field
+from minedraft.types import FinishReason
+from minedraft.v1 import generation_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _REASONS = {
     FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
@@ -36,103 +37,19 @@ _REASONS = {
 }
 _REASONS_BY_NUMBER = {number: reason for reason, number in _REASONS.items()}
 
-_SCALARS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "max_tokens",
-    "min_tokens",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "skip_special_tokens",
-    "seed",
-    "logprobs",
-    "n",
-)
-_LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
-_ZERO_IS_UNSET = ("top_p", "repetition_penalty")  # generation.proto says so
 
-
-def sampling_to_proto(params: SamplingParams) -> generation_pb2.SamplingParams:
-    """SamplingParams -> message; None stays unset, everything else is explicit.
-
-    Raises:
-        InvalidRequestError: a value that does not fit its field.
-    """
-    message = generation_pb2.SamplingParams()
-    for name in _SCALARS:
-        value = getattr(params, name)
-        if value is not None:
-            _set(message, name, value, f"sampling.{name}")
-    for name in _LISTS:
-        _extend(message, name, getattr(params, name), f"sampling.{name}")
-    for token_id, bias in params.logit_bias.items():
-        try:
-            message.logit_bias[token_id] = bias
-        except (TypeError, ValueError) as err:
-            raise InvalidRequestError(
-                f"sampling.logit_bias: {token_id!r}: {bias!r}: {err}", field="sampling.logit_bias"
-            ) from None
-    return message
-
-
-def sampling_from_proto(message: generation_pb2.SamplingParams) -> SamplingParams:
-    """Message -> SamplingParams; unset fields take their defaults."""
-    values: dict[str, Any] = {}
-    for name in _SCALARS:
-        descriptor = message.DESCRIPTOR.fields_by_name[name]
-        if descriptor.has_presence and not message.HasField(name):
-            continue
-        value = getattr(message, name)
-        if name in _ZERO_IS_UNSET and value == 0:
-            continue
-        values[name] = value
-    for name in _LISTS:
-        values[name] = tuple(getattr(message, name))
-    return SamplingParams(**values, logit_bias=dict(message.logit_bias))
-
-
-def speculation_to_proto(value: Speculation) -> generation_pb2.Speculation:
-    """Speculation -> message.
-
-    Raises:
-        InvalidRequestError: a value that does not fit its field.
-    """
-    message = generation_pb2.Speculation()
-    for name in ("num_draft_tokens", "synthetic_acceptance"):
-        if getattr(value, name) is not None:
-            _set(message, name, getattr(value, name), f"speculation.{name}")
-    _extend(
-        message,
-        "reference_token_ids",
-        value.reference_token_ids,
-        "speculation.reference_token_ids",
-    )
-    return message
-
-
-def speculation_from_proto(message: generation_pb2.Speculation) -> Speculation:
-    """Message -> Speculation."""
-    return Speculation(
-        num_draft_tokens=(
-            message.num_draft_tokens if message.HasField("num_draft_tokens") else None
-        ),
-        reference_token_ids=tuple(message.reference_token_ids),
-        synthetic_acceptance=(
-            message.synthetic_acceptance if message.HasField("synthetic_acceptance") else None
-        ),
-    )
-
-
-def request_to_proto(request: GenerationRequest) -> generation_pb2.GenerateRequest:
+def request_to_proto(
+    request: GenerationRequest, *, max_bytes: int | None = None
+) -> generation_pb2.GenerateRequest:
     """GenerationRequest -> message.
 
+    Args:
+        request: What is asked.
+        max_bytes: Largest message that the connection takes; None: any.
+
     Raises:
-        InvalidRequestError: not exactly one prompt, or a value that does not fit its field.
+        InvalidRequestError: not exactly one prompt, a value that does not fit its field, or more
+            than `max_bytes`: names the field that has most of it.
     """
     given = [
         name for name in ("text", "token_ids", "messages") if getattr(request, name) is not None
@@ -143,25 +60,27 @@ def request_to_proto(request: GenerationRequest) -> generation_pb2.GenerateReque
             f"prompt: want exactly one of text, token_ids, messages, got {found}", field="prompt"
         )
     message = generation_pb2.GenerateRequest(
-        sampling=sampling_to_proto(request.sampling),
-        speculation=speculation_to_proto(request.speculation),
+        sampling=sampling_codec.sampling_to_proto(request.sampling),
+        speculation=sampling_codec.speculation_to_proto(request.speculation),
     )
-    _set(message, "request_id", request.request_id, "request_id")
+    set_field(message, "request_id", request.request_id, "request_id")
     for sample in request.resumed:
         message.resumed.add(
             index=sample.index, token_ids=sample.token_ids, is_finished=sample.is_finished
         )
     if request.text is not None:
-        _set(message, "text", request.text, "text")
+        set_field(message, "text", request.text, "text")
     elif request.token_ids is not None:
         message.token_ids.SetInParent()  # an empty list is still the prompt, for the server to say
-        _extend(message.token_ids, "ids", request.token_ids, "token_ids")
+        extend_field(message.token_ids, "ids", request.token_ids, "token_ids")
     else:
         message.chat.SetInParent()
         for i, entry in enumerate(request.messages or ()):
             added = message.chat.messages.add()
-            _set(added, "role", entry.role, f"messages[{i}].role")
-            _set(added, "content", entry.content, f"messages[{i}].content")
+            set_field(added, "role", entry.role, f"messages[{i}].role")
+            set_field(added, "content", entry.content, f"messages[{i}].content")
+    if max_bytes is not None and message.ByteSize() > max_bytes:
+        _refuse_size(message, max_bytes)
     return message
 
 
@@ -189,14 +108,25 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
         text=text,
         token_ids=token_ids,
         messages=messages,
-        sampling=sampling_from_proto(message.sampling),
-        speculation=speculation_from_proto(message.speculation),
+        sampling=sampling_codec.sampling_from_proto(message.sampling),
+        speculation=sampling_codec.speculation_from_proto(message.speculation),
         request_id=message.request_id,
         resumed=tuple(
             ResumedSample(sample.index, tuple(sample.token_ids), sample.is_finished)
             for sample in message.resumed
         ),
     )
+
+
+def abort_to_proto(request_ids: Sequence[str]) -> generation_pb2.AbortRequest:
+    """Ids -> message.
+
+    Raises:
+        InvalidRequestError: an id that is no text.
+    """
+    message = generation_pb2.AbortRequest()
+    extend_field(message, "request_ids", request_ids, "request_ids")
+    return message
 
 
 def event_to_proto(event: Event) -> generation_pb2.GenerateResponse:
@@ -325,24 +255,18 @@ def _slots(value: SpeculationStats | RequestTiming) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in type(value).__slots__}
 
 
-_Message = (
-    generation_pb2.SamplingParams
-    | generation_pb2.Speculation
-    | generation_pb2.GenerateRequest
-    | generation_pb2.ChatMessage
-    | types_pb2.TokenIds
-)
-
-
-def _set(message: _Message, name: str, value: object, path: str) -> None:
-    try:
-        setattr(message, name, value)
-    except (TypeError, ValueError) as err:
-        raise InvalidRequestError(f"{path}={value!r}: {err}", field=path) from None
-
-
-def _extend(message: _Message, name: str, values: object, path: str) -> None:
-    try:
-        getattr(message, name).extend(values)
-    except (TypeError, ValueError) as err:
-        raise InvalidRequestError(f"{path}: {err}", field=path) from None
+def _refuse_size(message: generation_pb2.GenerateRequest, max_bytes: int) -> NoReturn:
+    """Raise; names the field without which the message would be smallest."""
+    size = message.ByteSize()
+    sizes = {}
+    for field, _ in message.ListFields():
+        rest = generation_pb2.GenerateRequest()
+        rest.CopyFrom(message)
+        rest.ClearField(field.name)
+        sizes[field.name] = size - rest.ByteSize()
+    largest = max(sizes, key=sizes.__getitem__)
+    name = "messages" if largest == "chat" else largest  # as the caller calls it
+    raise InvalidRequestError(
+        f"{name} has {sizes[largest]} bytes and the whole request {size}, want at most {max_bytes}",
+        field=name,
+    )

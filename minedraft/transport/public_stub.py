@@ -13,6 +13,7 @@ import grpc
 
 from minedraft.errors import PreconditionError, RequestAbortedError
 from minedraft.transport import admin_codec, public_codec
+from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.status import from_rpc_error
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
@@ -46,7 +47,7 @@ class PublicStub:
         self, request: GenerationRequest, *, timeout_s: float | None
     ) -> AsyncGenerator[Event, None]:
         """Generate; yields events. Closing the iterator cancels the call."""
-        message = public_codec.request_to_proto(request)
+        message = public_codec.request_to_proto(request, max_bytes=MAX_CLIENT_MESSAGE_BYTES)
         async with _our_errors():
             call = self._generation.Generate(message, timeout=timeout_s)
             self._streams.add(call)
@@ -60,7 +61,7 @@ class PublicStub:
 
     async def abort(self, request_ids: Sequence[str], *, timeout_s: float | None) -> int:
         """Abort; returns how many requests were live."""
-        request = generation_pb2.AbortRequest(request_ids=request_ids)
+        request = public_codec.abort_to_proto(request_ids)
         async with _our_errors():
             response = await self._generation.Abort(request, timeout=timeout_s)
         return int(response.num_aborted)
@@ -106,7 +107,7 @@ class PublicStub:
         self, *, max_spans: int, since_unix_ns: int, timeout_s: float | None
     ) -> tuple[Span, ...]:
         """Read the newest spans that began after `since_unix_ns`, oldest first."""
-        request = admin_pb2.GetTimelineRequest(max_spans=max_spans, since_unix_ns=since_unix_ns)
+        request = admin_codec.timeline_order_to_proto(max_spans, since_unix_ns)
         async with _our_errors():
             response = await self._admin.GetTimeline(request, timeout=timeout_s)
         return tuple(admin_codec.span_from_proto(span) for span in response.spans)

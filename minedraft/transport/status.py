@@ -83,6 +83,9 @@ _UNKNOWN = grpc.StatusCode.UNKNOWN
 _BROKEN = "Stream removed"
 """How grpc begins the text of UNKNOWN when a connection brought bytes that are no frame."""
 
+_PEER_SAID_TOO_MUCH = ("CLIENT: Received message larger", "SERVER: Sent message larger")
+"""How grpc begins when an answer is over the limit: that is not the caller's fault."""
+
 
 def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
     """Rebuild the exception the peer raised, or the nearest kind of failure."""
@@ -103,7 +106,8 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED as code:
             return _REFUSALS[code](f"{code.name}: {text}")
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:  # grpc's own limits: message size
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if not text.startswith(_PEER_SAID_TOO_MUCH):
+            # grpc's own limits: message size
             return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")
         case code:
             return errors.ProtocolError(f"{code.name}: {text}")

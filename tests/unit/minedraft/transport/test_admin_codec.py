@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.admin import BatchStatus, Counters, Mode, Span, Status, WorkerStatus
+from minedraft.admin import BatchStatus, Counters, Mode, Span, Status, SwapOrder, WorkerStatus
 from minedraft.errors import InvalidRequestError
 from minedraft.plans import StepTiming, WorkerIdentity
 from minedraft.transport import admin_codec
@@ -50,3 +50,18 @@ def test_a_mode_survives_the_wire_and_names_what_does_not_fit():
     assert admin_codec.mode_from_proto(admin_codec.mode_to_proto(mode)) == mode
     with pytest.raises(InvalidRequestError, match="max_batch_size=-1"):
         admin_codec.mode_to_proto(Mode(1, -1, 0))
+
+
+@pytest.mark.parametrize("name", ["model", "address", "replace"])
+def test_a_swap_order_names_what_is_no_text(name: str):
+    values = {"model": "m", name: 5} if name != "address" else {name: 5}
+    with pytest.raises(InvalidRequestError, match=f"^{name}=5: ") as caught:
+        admin_codec.swap_order_to_proto(SwapOrder(**values))  # type: ignore[arg-type]
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(("order", "field"), [((-1, 0), "max_spans"), ((1, "x"), "since_unix_ns")])
+def test_a_timeline_order_names_what_does_not_fit(order, field: str):
+    with pytest.raises(InvalidRequestError, match=f"^{field}=") as caught:
+        admin_codec.timeline_order_to_proto(*order)
+    assert caught.value.field == field

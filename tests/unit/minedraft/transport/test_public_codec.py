@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minedraft.admin import Mode, ServerInfo, TargetInfo
 from minedraft.api import (
@@ -11,6 +9,7 @@ from minedraft.api import (
     GenerationRequest,
     Message,
     RequestTiming,
+    ResumedSample,
     SpeculationStats,
     Started,
     Usage,
@@ -20,54 +19,6 @@ from minedraft.plans import WorkerIdentity
 from minedraft.transport import public_codec
 from minedraft.types import FinishReason, ModelInfo, SamplingParams, Speculation, TokenLogprobs
 from minedraft.v1 import generation_pb2
-
-ids = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-halves = st.integers(1, 8).map(lambda n: n / 4)  # exact in 32-bit floats
-samplings = st.builds(
-    SamplingParams,
-    temperature=st.integers(0, 8).map(lambda n: n / 4),
-    top_k=st.integers(0, 100),
-    top_p=halves,
-    min_p=halves,
-    repetition_penalty=halves,
-    presence_penalty=halves.map(lambda x: -x),
-    frequency_penalty=halves,
-    logit_bias=st.dictionaries(st.integers(0, 9), halves),
-    max_tokens=st.none() | st.integers(1, 9),
-    min_tokens=st.integers(0, 9),
-    stop=st.tuples(st.text(max_size=3)),
-    stop_token_ids=ids,
-    include_stop_str_in_output=st.booleans(),
-    ignore_eos=st.booleans(),
-    skip_special_tokens=st.booleans(),
-    bad_words=st.tuples(st.text(max_size=3)),
-    allowed_token_ids=ids,
-    seed=st.none() | st.integers(0, 2**64 - 1),
-    logprobs=st.none() | st.integers(0, 20),
-    n=st.integers(1, 16),
-)
-
-
-@given(samplings)
-def test_sampling_params_survive_the_wire(params: SamplingParams):
-    assert public_codec.sampling_from_proto(public_codec.sampling_to_proto(params)) == params
-
-
-def test_unset_fields_mean_the_defaults():
-    assert public_codec.sampling_from_proto(generation_pb2.SamplingParams()) == SamplingParams()
-
-
-def test_an_explicit_zero_is_a_zero():
-    message = generation_pb2.SamplingParams(temperature=0.0, logprobs=0)
-    params = public_codec.sampling_from_proto(message)
-    assert params.temperature == 0.0
-    assert params.logprobs == 0
-
-
-def test_zero_top_p_and_repetition_penalty_count_as_unset():
-    message = generation_pb2.SamplingParams(top_p=0.0, repetition_penalty=0.0)
-    params = public_codec.sampling_from_proto(message)
-    assert (params.top_p, params.repetition_penalty) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +66,46 @@ def test_requests_survive_the_wire(request_: GenerationRequest):
             GenerationRequest(text="a", speculation=Speculation(num_draft_tokens=-1)),
             "speculation.num_draft_tokens",
         ),
+        (
+            GenerationRequest(text="a", speculation=Speculation(reference_token_ids=b"ab")),  # type: ignore[arg-type]
+            "speculation.reference_token_ids",
+        ),
     ],
 )
 def test_what_does_not_fit_the_wire_is_refused_by_name(request_: GenerationRequest, field: str):
     with pytest.raises(InvalidRequestError, match=field.replace("[", r"\[")) as caught:
         public_codec.request_to_proto(request_)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (GenerationRequest(text="x" * 1000), "text"),
+        (GenerationRequest(token_ids=(1,) * 1000), "token_ids"),
+        (GenerationRequest(messages=(Message("user", "x" * 1000),)), "messages"),
+        (GenerationRequest(text="x" * 100, resumed=(ResumedSample(0, (1,) * 900),)), "resumed"),
+        (
+            GenerationRequest(text="x" * 100, sampling=SamplingParams(stop=("y" * 900,))),
+            "sampling",
+        ),
+    ],
+)
+def test_a_request_over_the_limit_of_the_connection_names_its_largest_field(
+    request_: GenerationRequest, field: str
+):
+    size = public_codec.request_to_proto(request_).ByteSize()
+    assert public_codec.request_to_proto(request_, max_bytes=size).ByteSize() == size
+    with pytest.raises(InvalidRequestError, match=rf"^{field} .* at most {size - 1}$") as caught:
+        public_codec.request_to_proto(request_, max_bytes=size - 1)
+    assert caught.value.field == field
+
+
+def test_an_id_to_abort_is_text():
+    assert public_codec.abort_to_proto(("a", "b")).request_ids == ["a", "b"]
+    with pytest.raises(InvalidRequestError) as caught:
+        public_codec.abort_to_proto((5,))  # type: ignore[arg-type]
+    assert caught.value.field == "request_ids"
 
 
 def test_a_request_without_a_prompt_is_refused():

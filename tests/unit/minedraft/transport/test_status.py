@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from minedraft import errors
 from minedraft.transport import status
-from minedraft.transport.channel import open_channel, server_options
+from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES, open_channel, server_options
 
 CLASSES = sorted(status.BY_NAME.values(), key=lambda cls: cls.__name__)
 
@@ -32,6 +32,9 @@ class Servicer:
 
     async def UnaryUnary(self, request, context):
         return self._end()
+
+    async def Flood(self, request, context):
+        return b"x" * 1001
 
     async def UnaryStream(self, request, context):
         try:
@@ -60,9 +63,10 @@ class Servicer:
 
 
 @asynccontextmanager
-async def served():
+async def served(*, server_limit=1000, channel_limit=MAX_CLIENT_MESSAGE_BYTES):
     servicer = Servicer()
     handlers = {
+        "Flood": grpc.unary_unary_rpc_method_handler(servicer.Flood),
         "UnaryUnary": grpc.unary_unary_rpc_method_handler(servicer.UnaryUnary),
         "UnaryStream": grpc.unary_stream_rpc_method_handler(servicer.UnaryStream),
         "WritesItself": grpc.unary_stream_rpc_method_handler(servicer.WritesItself),
@@ -70,11 +74,13 @@ async def served():
         "StreamUnary": grpc.stream_unary_rpc_method_handler(servicer.StreamUnary),
         "StreamStream": grpc.stream_stream_rpc_method_handler(servicer.StreamStream),
     }
-    server = grpc.aio.server(options=server_options(1000), interceptors=[status.ErrorInterceptor()])
+    server = grpc.aio.server(
+        options=server_options(server_limit), interceptors=[status.ErrorInterceptor()]
+    )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.S", handlers),))
     port = server.add_insecure_port("localhost:0")
     await server.start()
-    channel = open_channel(f"localhost:{port}")
+    channel = open_channel(f"localhost:{port}", max_message_bytes=channel_limit)
     try:
         yield servicer, channel
     finally:
@@ -278,6 +284,15 @@ async def test_a_message_over_the_limit_says_so_with_the_number():
         assert isinstance(rebuilt, errors.InvalidRequestError)
         assert "1001" in str(rebuilt)
         assert await call(channel, "UnaryUnary") == [b"ok"]
+
+
+@pytest.mark.parametrize("limits", [(1000, 2000), (2000, 1000)])
+async def test_an_answer_over_the_limit_of_either_end_is_the_peers_fault(limits):
+    server, client = limits
+    async with served(server_limit=server, channel_limit=client) as (_servicer, channel):
+        rebuilt = status.from_rpc_error(await failed(channel, "Flood"))
+        assert isinstance(rebuilt, errors.ProtocolError)
+        assert "1001" in str(rebuilt)
 
 
 async def test_nobody_there_is_unavailable_and_can_be_retried():
