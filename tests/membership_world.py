@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, deque
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Self
 
 from minedraft.admin import Mode
@@ -24,7 +25,12 @@ from tests.worker_doubles import DrafterDouble, VerifierDouble
 
 FINGERPRINT = "f"
 VERIFIER, DRAFTER = "verifier:1", "drafter:1"
-_IDENTITY = WorkerIdentity("w", PROTOCOL_VERSION, 0, 0, "v")
+_numbers = count(1)
+
+
+def identity() -> WorkerIdentity:
+    """A new process."""
+    return WorkerIdentity(f"w{next(_numbers)}", PROTOCOL_VERSION, 0, 0, "v")
 
 
 async def settled() -> None:
@@ -47,6 +53,7 @@ class WorkerDouble:
         self.drop_gate: asyncio.Event | None = None
         self.load_error: Exception | None = None
         self.loaded: list[str] = []
+        self.models = {}  # of links by epoch; `info` has that of the next one
         self.is_open = self.is_closed = False
         self.plans: deque = deque()
         self._answers: asyncio.Queue = asyncio.Queue()
@@ -88,12 +95,17 @@ class WorkerDouble:
             raise self.form_error
         if self.info.acceptance == "":
             self.world.draft_doubles[spec.epoch] = DrafterDouble(spec.epoch)
+            self.models[spec.epoch] = self.info.model
         return "a link"
 
     async def drop_link(self, epoch, timeout_s) -> None:
         self.dropped.append(epoch)
         if self.drop_gate is not None:
             await self.drop_gate.wait()
+        dropped = self.models.pop(epoch, None)
+        is_newest = epoch == 0 or dropped == self.info.model
+        if self.models and is_newest:
+            self.info = replace(self.info, model=self.models[max(self.models)])
 
     async def load_model(self, model, tokenizer_fingerprint, timeout_s):
         if self.load_error is not None:
@@ -105,6 +117,7 @@ class WorkerDouble:
     @asynccontextmanager
     async def session(self, timeout_s):
         self.is_open = True
+        self.models.clear()
         if self.info.acceptance:
             self.world.verify_double = VerifierDouble(num_blocks=60)
         try:
@@ -169,11 +182,15 @@ class MembershipWorld:
             vocab_size=vocab_size,
             tokenizer_fingerprint=fingerprint,
         )
-        return self._appear(VERIFIER, WorkerInfo(_IDENTITY, model, ("local",), "coupled"))
+        return self._appear(VERIFIER, WorkerInfo(identity(), model, ("local",), "coupled"))
 
     def drafter(self, address=DRAFTER, *, fingerprint=FINGERPRINT) -> WorkerDouble:
         model = replace(DrafterDouble(0).info, name="old", tokenizer_fingerprint=fingerprint)
-        return self._appear(address, WorkerInfo(_IDENTITY, model, ("local",)))
+        return self._appear(address, WorkerInfo(identity(), model, ("local",)))
+
+    def alias(self, worker: WorkerDouble, address: str) -> WorkerDouble:
+        """The same process under another address too."""
+        return self._appear(address, worker.info)
 
     def _appear(self, address: str, info: WorkerInfo) -> WorkerDouble:
         worker = self.workers[address] = WorkerDouble(self, address, info)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.members import Member
     from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 
+_MAX_LOST = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Formed:
@@ -44,23 +46,38 @@ class Linker:
     config: CoordinatorConfig
     verifier: Member[VerifierConnection]
     _epoch: int = 0
+    _lost: set[int] = field(default_factory=set)
+    """Recent epochs that were lost before anybody used them."""
     _choice: TransportChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._choice = TransportChoice(self.config.link)
 
-    async def form(self, drafter: Member[DrafterConnection]) -> Formed:
+    def next_epoch(self) -> int:
+        """Number one attempt."""
+        self._epoch += 1
+        return self._epoch
+
+    def note_lost(self, epoch: int) -> None:
+        """A link broke that nobody uses yet: it may be in the making."""
+        self._lost = {*sorted(self._lost)[-_MAX_LOST:], epoch}
+
+    async def form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
         """Form a link to a drafter.
+
+        Args:
+            drafter: The sending end.
+            epoch: From `next_epoch`: should this fail, the caller knows what may be left of it.
 
         Raises:
             IncompatibleWorkerError: they share no transport, or not the one configured.
-            MineDraftError: it did not form, or an end left meanwhile.
+            MineDraftError: it did not form, or broke, or an end left meanwhile.
         """
         sender, receiver = drafter.connection, self.verifier.connection
         near, far = self.verifier.info, drafter.info
         if sender is None or receiver is None or near is None or far is None:
             raise WorkerUnavailableError("link: one of its ends is not there")
-        spec = self._spec(near, self._choice.choose(near, far))
+        spec = self._spec(epoch, near, self._choice.choose(near, far))
         try:
             async with asyncio.TaskGroup() as group:
                 forming = group.create_task(receiver.form_link(spec), name="link verifier")
@@ -70,14 +87,15 @@ class Linker:
             raise failed.exceptions[0] from None
         if drafter.connection is not sender or self.verifier.connection is not receiver:
             raise WorkerUnavailableError("link: one of its ends left while it was formed")
-        return Formed(spec.epoch, forming.result())
+        if epoch in self._lost:  # one end stood, and broke, before the other had answered
+            raise WorkerUnavailableError(f"link {epoch} was lost as soon as it was formed")
+        return Formed(epoch, forming.result())
 
-    def _spec(self, verifier: WorkerInfo, transport: Transport) -> LinkSpec:
-        self._epoch += 1
+    def _spec(self, epoch: int, verifier: WorkerInfo, transport: Transport) -> LinkSpec:
         is_rejection = verifier.acceptance == Acceptance.REJECTION.value
         return LinkSpec(
-            epoch=self._epoch,
-            name=f"{secrets.token_hex(4)}.{self._epoch}",
+            epoch=epoch,
+            name=f"{secrets.token_hex(4)}.{epoch}",
             transport=transport,
             max_rows=self.config.max_rows,
             max_draft_tokens=self.config.max_draft_tokens,

@@ -10,6 +10,7 @@ from minedraft.plans import WorkerIdentity
 from minedraft.types import ModelInfo
 
 if TYPE_CHECKING:
+    from minedraft.errors import MineDraftError
     from minedraft.plans import WorkerInfo
 
 _NOBODY = WorkerIdentity("", 0, 0, 0, "")
@@ -35,8 +36,10 @@ class Member(Generic[Connection]):
     """Of the link that shall serve once its drafter has caught up; 0: none."""
     link_description: str = ""
     last_error: str = ""
-    is_linking: bool = False
-    """Its link is being formed."""
+    refusal: MineDraftError | None = None
+    """Why it was not taken the last time, if dialling it again will hardly help."""
+    retry_s: float = 0.0
+    """Pause before it is dialled again; 0: the usual one."""
     is_joining: bool = False
     """A swap links it, not the membership."""
 

@@ -8,11 +8,18 @@ and the service goes on without it.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.errors import MineDraftError, ProtocolError, StateError, WorkerUnavailableError
+from minedraft.errors import (
+    IncompatibleWorkerError,
+    MineDraftError,
+    PreconditionError,
+    ProtocolError,
+    StateError,
+)
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.handshake import check_drafter, check_verifier
@@ -21,7 +28,7 @@ from minedraft.services.coordinator.members import Member
 from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from typing import Any
 
     from minedraft.admin import WorkerStatus
@@ -34,7 +41,8 @@ log = structlog.get_logger(__name__)
 
 _HANDSHAKE_S = 5.0
 _RESOLVE_S = 2.0
-_MAX_LOST = 16
+_TWIN_S = 30.0
+"""Pause before a process is dialled again that another address stands for already."""
 _WATCH_S = 1.0
 
 
@@ -73,8 +81,10 @@ class Membership:
         self._fingerprint = tokenizer_fingerprint
         self._credentials = credentials
         self._changed = asyncio.Event()
-        self._lost: set[int] = set()
-        """Recent epochs that were lost before they were entered."""
+        self._owners: dict[str, Member[DrafterConnection]] = {}
+        """Who has, or is opening, the session of a drafter process; by its instance id."""
+        self._linking: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
+        """Whose link is being formed."""
         self._target_known = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
@@ -90,7 +100,7 @@ class Membership:
                 self._dial(member)
             for name in self._names:
                 group.create_task(self._follow(name), name=f"name {name.host}")
-            group.create_task(self._keep_linked(), name="member links")
+            group.create_task(self._keep_linked(group), name="member links")
             group.create_task(self._watch_steps(), name="member watch")
 
     def status(self) -> tuple[WorkerStatus, ...]:
@@ -103,11 +113,28 @@ class Membership:
         self._dial(member)
 
     async def leave(self, member: Member[DrafterConnection]) -> None:
-        """Let a drafter go."""
+        """Let a drafter go. One that has left already is fine."""
+        if member not in self.drafters:
+            return
         self.drafters.remove(member)
         task = self._tasks.pop(member)
         task.cancel()
         await asyncio.wait((task,))
+
+    async def hand_over(self, member: Member[DrafterConnection]) -> None:
+        """From now on a swap links this drafter; returns when no other link of it is in the making.
+
+        A link that stands by then serves. Give the drafter back with `take_back`.
+        """
+        member.is_joining = True
+        linking = self._linking.get(member)
+        if linking is not None:
+            await asyncio.wait((linking,))
+
+    def take_back(self, member: Member[DrafterConnection]) -> None:
+        """No swap links this drafter any more."""
+        member.is_joining = False
+        self._changed.set()
 
     def unlink(self, member: Member[DrafterConnection]) -> None:
         """A drafter's link is over; another one is formed if both ends are there."""
@@ -127,12 +154,6 @@ class Membership:
 
     # -- sessions ---------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        if self._group is None:
-            work.close()
-        else:
-            self._group.create_task(work, name=name)
-
     def _dial(self, member: Member[DrafterConnection]) -> None:
         if self._group is not None:
             self._tasks[member] = self._group.create_task(
@@ -151,7 +172,10 @@ class Membership:
                         "worker.lost", role=member.role, address=member.address, why=str(err)
                     )
                 member.last_error = str(err)
-            await asyncio.sleep(self._reconnect_s)
+                is_refusal = isinstance(err, IncompatibleWorkerError | PreconditionError)
+                member.refusal = err if is_refusal else None
+            pause_s, member.retry_s = member.retry_s or self._reconnect_s, 0.0
+            await asyncio.sleep(pause_s)
 
     async def _verifier_session(self, member: Member[VerifierConnection]) -> None:
         connection = VerifierConnection(member.address, self._credentials)
@@ -209,61 +233,81 @@ class Membership:
         try:
             member.info = info = await connection.get_info(_HANDSHAKE_S)
             check_drafter(info, self.model)
-            async with connection.session(_HANDSHAKE_S) as answers:
-                member.connection, member.last_error = connection, ""
-                log.info(
-                    "worker.joined",
-                    role=member.role,
-                    address=member.address,
-                    instance_id=info.identity.instance_id,
-                )
-                self._changed.set()
-                async for answer in answers:
-                    if isinstance(answer, LinkLost):
-                        self._link_lost(answer)
-                    else:
-                        self.engine.on_draft_result(answer)
+            with self._owned(member, info.identity.instance_id):
+                async with connection.session(_HANDSHAKE_S) as answers:
+                    member.connection, member.last_error = connection, ""
+                    log.info(
+                        "worker.joined",
+                        role=member.role,
+                        address=member.address,
+                        instance_id=info.identity.instance_id,
+                    )
+                    self._changed.set()
+                    async for answer in answers:
+                        if isinstance(answer, LinkLost):
+                            self._link_lost(answer)
+                        else:
+                            self.engine.on_draft_result(answer)
         finally:
             if member.connection is not None:
                 member.connection = None
                 self.unlink(member)
             await connection.close()
 
+    @contextmanager
+    def _owned(self, member: Member[DrafterConnection], instance_id: str) -> Iterator[None]:
+        """Claim a drafter process before its session is opened, which would end any other one.
+
+        Raises:
+            PreconditionError: another member is that process, under another address.
+        """
+        owner = self._owners.setdefault(instance_id, member)
+        if owner is not member:
+            member.retry_s = _TWIN_S
+            raise PreconditionError(
+                f"drafter {member.address} is a member already, as {owner.address}: "
+                f"both are instance {instance_id}"
+            )
+        try:
+            yield
+        finally:
+            del self._owners[instance_id]
+
     async def _follow(self, name: DrafterName) -> None:
-        """Every address of a name is a drafter; one that left the name goes when it is lost."""
+        """Every address of a name is a drafter; one that left the name goes when it is lost.
+
+        An address that is a member for another reason is left to that.
+        """
         known: dict[str, Member[DrafterConnection]] = {}
         while True:
             addresses = await name.resolve()
             if addresses is not None:
-                for address in addresses - known.keys():
+                for address in addresses - known.keys() - {m.address for m in self.drafters}:
                     known[address] = Member("drafter", address, server_name=name.host)
                     self.join(known[address])
                 for address in known.keys() - addresses:
                     if known[address].connection is None:
-                        gone = known.pop(address)
-                        if gone in self.drafters:  # a swap may have let it go already
-                            await self.leave(gone)
+                        await self.leave(known.pop(address))
             await asyncio.sleep(_RESOLVE_S)
 
     # -- links ------------------------------------------------------------------------------
 
-    async def _keep_linked(self) -> None:
+    async def _keep_linked(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
             for member in list(self.drafters):
                 is_there = member.connection is not None and self.verifier.connection is not None
-                has_link = member.link_epoch or member.warming_epoch
-                if is_there and not has_link and not member.is_joining and not member.is_linking:
+                has_link = member.link_epoch or member.warming_epoch or member in self._linking
+                if is_there and not has_link and not member.is_joining:
                     # A task each: one whose link does not form must not hold up the others.
-                    member.is_linking = True
-                    self._spawn(self._link(member), f"link {member.address}")
+                    self._linking[member] = group.create_task(
+                        self._link(member), name=f"link {member.address}"
+                    )
 
     async def _link(self, member: Member[DrafterConnection]) -> None:
         try:
-            formed = await self.linker.form(member)
-            if formed.epoch in self._lost:
-                raise WorkerUnavailableError("it was lost as soon as it was formed")
+            formed = await self.linker.form(member, self.linker.next_epoch())
         except MineDraftError as err:
             member.last_error = f"link: {err}"
             log.warning("link.failed", drafter=member.address, why=str(err))
@@ -271,8 +315,8 @@ class Membership:
             self._changed.set()
             return
         finally:
-            member.is_linking = False
-        if member.connection is None or member.info is None or member.is_joining:
+            del self._linking[member]
+        if member.connection is None or member.info is None:
             self._changed.set()
             return
         member.link_epoch, member.link_description = formed.epoch, formed.description
@@ -289,4 +333,4 @@ class Membership:
             if member.warming_epoch == lost.epoch:
                 self.stop_warming(member)
                 return
-        self._lost = {*sorted(self._lost)[-_MAX_LOST:], lost.epoch}  # it may be in the making
+        self.linker.note_lost(lost.epoch)

@@ -22,7 +22,6 @@ from minedraft.errors import (
     SwapInProgressError,
     WorkerUnavailableError,
 )
-from minedraft.services.coordinator.handshake import check_draft_model
 from minedraft.services.coordinator.members import Member
 
 if TYPE_CHECKING:
@@ -112,28 +111,34 @@ class Swapper:
             new = await self._join(order.address)
             model = new.info.model if new.info else target
         else:
-            new, model = old, await self._load(old, order.model, target)
-        old_epoch = old.link_epoch
+            new, model = await self._load(old, order.model, target)
+            old = new
+        self._attempt = 0
         try:
-            formed, warm_up_ns = await self._take_over(new, model, old_epoch)
+            if new is old:
+                await self._membership.hand_over(old)
+            formed, old_epoch, warm_up_ns = await self._take_over(old, new, model)
         except BaseException:
             if new is not old:
                 await self._membership.leave(new)
-            else:  # the drafter goes back to the model that drafts
-                await asyncio.shield(self._drop(old, self._attempt))
+            else:
+                await asyncio.shield(self._go_back(new))
             raise
         try:
             await self._drain(old_epoch)
         finally:  # also if whoever ordered the swap has left: there is no way back
-            self._settle(old, new, model, formed)
+            self._settle(old, new, formed)
             await self._let_go(old, old_epoch, new)
         return SwapResult(formed.epoch, model, self._clock() - began, warm_up_ns)
 
-    def _old(self, address: str) -> Drafter:
+    def _old(self, address: str) -> Drafter | None:
+        """Find the drafter to replace; None: there is no drafter, the new one is the first."""
         for member in self._membership.drafters:
             if address in {"", member.address}:
                 return member
-        raise RequestNotFoundError(f"no drafter has the address {address!r}")
+        if address:
+            raise RequestNotFoundError(f"no drafter has the address {address!r}")
+        return None
 
     async def _join(self, address: str) -> Drafter:
         """Dial another drafter; it is compared in the handshake like any other."""
@@ -144,8 +149,8 @@ class Swapper:
         try:
             async with asyncio.timeout(_JOIN_S):
                 while new.connection is None:
-                    if new.info is not None and self._membership.model is not None:
-                        check_draft_model(new.info.model, self._membership.model)
+                    if new.refusal is not None:
+                        raise new.refusal
                     await asyncio.sleep(_POLL_S)
         except BaseException as err:
             await self._membership.leave(new)
@@ -156,19 +161,30 @@ class Swapper:
             raise
         return new
 
-    async def _load(self, drafter: Drafter, model: str, target: ModelInfo) -> ModelInfo:
-        if drafter.connection is None:
-            raise WorkerUnavailableError(f"drafter {drafter.address} is not there")
-        return await drafter.connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
+    async def _load(
+        self, drafter: Drafter | None, model: str, target: ModelInfo
+    ) -> tuple[Drafter, ModelInfo]:
+        """Have the drafter load a model beside the one that drafts."""
+        if drafter is None or drafter.connection is None:
+            who = "no drafter is" if drafter is None else f"drafter {drafter.address} is not"
+            raise PreconditionError(
+                f"{who} connected to load {model!r}: start one with that model, "
+                "or give the address of one that runs"
+            )
+        connection = drafter.connection
+        return drafter, await connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
 
     async def _take_over(
-        self, new: Drafter, model: ModelInfo, old_epoch: int
-    ) -> tuple[Formed, int]:
-        """Link the new drafter, warm it up, cut over."""
+        self, old: Drafter | None, new: Drafter, model: ModelInfo
+    ) -> tuple[Formed, int, int]:
+        """Link the new drafter, warm it up, cut over.
+
+        Returns:
+            The new link, the epoch of the old one (0: none), and how long this took.
+        """
         began = self._clock()
-        self._attempt = 0
-        formed = await self._membership.linker.form(new)
-        self._attempt = formed.epoch
+        self._attempt = self._membership.linker.next_epoch()
+        formed = await self._membership.linker.form(new, self._attempt)
         if new.connection is None:
             raise WorkerUnavailableError(f"drafter {new.address} left during the swap")
         new.warming_epoch = formed.epoch
@@ -185,8 +201,11 @@ class Swapper:
             raise
         if formed.epoch not in self._engine.core.warming_epochs:
             raise WorkerUnavailableError(f"drafter {new.address} was lost while it warmed up")
+        old_epoch = old.link_epoch if old else 0  # another one than at first, if that was lost
         self._engine.cut_over(old_epoch, formed.epoch)
-        return formed, self._clock() - began
+        if new.info is not None:  # at once: its link may be lost and formed anew from here on
+            new.info = replace(new.info, model=model)
+        return formed, old_epoch, self._clock() - began
 
     async def _drain(self, old_epoch: int) -> None:
         """Wait until no step in flight needs the old link."""
@@ -198,25 +217,38 @@ class Swapper:
         except TimeoutError:
             log.warning("swap.not_drained", epoch=old_epoch)
 
-    def _settle(self, old: Drafter, new: Drafter, model: ModelInfo, formed: Formed) -> None:
+    def _settle(self, old: Drafter | None, new: Drafter, formed: Formed) -> None:
         """Note who drafts now; at once, so that nobody links a member in between."""
-        old_epoch, old.link_epoch, old.link_description = old.link_epoch, 0, ""
-        self._engine.drafter_down(old_epoch)
-        new.is_joining = False
+        if old is not None:
+            old_epoch, old.link_epoch, old.link_description = old.link_epoch, 0, ""
+            self._engine.drafter_down(old_epoch)
+        self._membership.take_back(new)
         if new.warming_epoch != formed.epoch:  # lost while the old link drained
             self._membership.unlink(new)  # a new one is formed like after any loss
             return
         new.link_epoch, new.warming_epoch = formed.epoch, 0
         new.link_description = formed.description
-        if new.info is not None:
-            new.info = replace(new.info, model=model)
 
-    async def _let_go(self, old: Drafter, old_epoch: int, new: Drafter) -> None:
+    async def _let_go(self, old: Drafter | None, old_epoch: int, new: Drafter) -> None:
         """Drop the old link; if another process took over, the old one leaves altogether."""
+        if old is None:
+            return
         if new is not old:
             await self._membership.leave(old)
         elif old_epoch:
             await self._drop(old, old_epoch)
+
+    async def _go_back(self, drafter: Drafter) -> None:
+        """Have a drafter give the new model up and go on with the one that drafts."""
+        if self._attempt:  # its end of that link may stand
+            await self._drop(drafter, self._attempt)
+        await self._drop(drafter, 0)
+        try:
+            if drafter.connection is not None:  # without a link that stands it cannot go back
+                drafter.info = await drafter.connection.get_info(_CALL_S)
+        except MineDraftError as err:
+            log.warning("swap.model_unknown", drafter=drafter.address, why=str(err))
+        self._membership.take_back(drafter)
 
     async def _drop(self, drafter: Drafter, epoch: int) -> None:
         if drafter.connection is None:

@@ -50,7 +50,7 @@ def pair(*, link="grpc", acceptance="coupled", link_address="", near=("grpc",), 
 
 async def test_both_ends_get_the_same_order_and_the_receiver_describes_it():
     linker, verifier, drafter = pair()
-    formed = await linker.form(drafter)
+    formed = await linker.form(drafter, linker.next_epoch())
     assert (formed.epoch, formed.description) == (1, "receiving")
     assert verifier.connection.specs == drafter.connection.specs
     (spec,) = verifier.connection.specs
@@ -62,15 +62,15 @@ async def test_every_attempt_has_a_new_epoch_and_a_new_name():
     linker, verifier, drafter = pair()
     drafter.connection.error = WorkerUnavailableError("no route")
     with pytest.raises(WorkerUnavailableError):
-        await linker.form(drafter)
+        await linker.form(drafter, linker.next_epoch())
     drafter.connection.error = None
-    assert (await linker.form(drafter)).epoch == 2
+    assert (await linker.form(drafter, linker.next_epoch())).epoch == 2
     assert len({spec.name for spec in verifier.connection.specs}) == 2
 
 
 async def test_under_rejection_distributions_travel():
     linker, verifier, drafter = pair(acceptance="rejection", link_address="public:9")
-    await linker.form(drafter)
+    await linker.form(drafter, linker.next_epoch())
     (spec,) = verifier.connection.specs
     assert (spec.q_width, spec.verifier_address) == (7, "public:9")
 
@@ -80,7 +80,7 @@ async def test_an_end_that_fails_takes_the_other_down_and_its_error_is_told_bare
     verifier.connection.gate = asyncio.Event()
     drafter.connection.error = WorkerUnavailableError("no route")
     with pytest.raises(WorkerUnavailableError, match="no route"):
-        await linker.form(drafter)
+        await linker.form(drafter, linker.next_epoch())
     assert verifier.connection.was_cancelled
 
 
@@ -88,7 +88,7 @@ async def test_an_end_that_fails_takes_the_other_down_and_its_error_is_told_bare
 async def test_a_link_whose_end_left_while_it_was_formed_is_none(who):
     linker, verifier, drafter = pair()
     gate = verifier.connection.gate = asyncio.Event()
-    forming = asyncio.ensure_future(linker.form(drafter))
+    forming = asyncio.ensure_future(linker.form(drafter, linker.next_epoch()))
     for _ in range(3):
         await asyncio.sleep(0)
     {"verifier": verifier, "drafter": drafter}[who].connection = End("another session")
@@ -97,15 +97,29 @@ async def test_a_link_whose_end_left_while_it_was_formed_is_none(who):
         await forming
 
 
+async def test_a_link_that_was_lost_before_both_ends_had_answered_is_none():
+    linker, verifier, drafter = pair()
+    gate = drafter.connection.gate = asyncio.Event()
+    epoch = linker.next_epoch()
+    forming = asyncio.ensure_future(linker.form(drafter, epoch))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert verifier.connection.specs
+    linker.note_lost(epoch)
+    gate.set()
+    with pytest.raises(WorkerUnavailableError, match="link 1 was lost as soon as it was formed"):
+        await forming
+
+
 async def test_an_end_that_is_not_there_is_said_so():
     linker, _, drafter = pair()
     drafter.connection = None
     with pytest.raises(WorkerUnavailableError, match="one of its ends is not there"):
-        await linker.form(drafter)
+        await linker.form(drafter, linker.next_epoch())
 
 
 async def test_ends_without_a_common_transport_are_refused():
     linker, verifier, drafter = pair(link="auto", near=("gloo",), far=("grpc",))
     with pytest.raises(IncompatibleWorkerError):
-        await linker.form(drafter)
+        await linker.form(drafter, linker.next_epoch())
     assert verifier.connection.specs == []

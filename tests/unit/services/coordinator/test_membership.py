@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from minedraft.errors import WorkerUnavailableError
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator import membership as membership_module
+from minedraft.services.coordinator.discovery import DrafterName
 from tests.engine_world import make_sample, read
 from tests.membership_world import MembershipWorld, settled
 from tests.worker_doubles import continuation
@@ -161,6 +162,52 @@ async def test_a_verifier_that_does_not_answer_is_left(world, monkeypatch):
     await world.until(lambda: world.core.verifier_info is not None)
     monkeypatch.setattr(type(world.engine), "stalled_ns", 10**15)
     await world.until(lambda: verifier.is_closed)
+
+
+async def test_a_process_under_two_addresses_is_one_drafter(world, monkeypatch):
+    """A session ends the one before it: each member would take it from the other for ever."""
+    monkeypatch.setattr(membership_module, "_TWIN_S", 0.0)
+    world.verifier()
+    first = world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    alias = world.alias(first, "drafter-b:1")
+    await world.until(lambda: world.num_dials["drafter-b:1"] > 9)
+    twin = world.membership.drafters[1].status()
+    assert not alias.is_open
+    assert not twin.connected
+    assert twin.last_error == (
+        "drafter drafter-b:1 is a member already, as drafter:1: "
+        f"both are instance {first.info.identity.instance_id}"
+    )
+    assert world.core._drafters.epochs == (1,)
+    first.end()  # one of the two ways there
+    await world.until(lambda: world.core.epoch == 2)
+    assert alias.is_open
+
+
+async def test_a_twin_is_dialled_again_after_a_long_pause(world):
+    world.verifier()
+    first = world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    world.alias(first, "drafter-b:1")
+    await world.until(lambda: "already" in world.membership.drafters[1].last_error)
+    num_dials = world.num_dials["drafter-b:1"]
+    await settled()
+    assert world.num_dials["drafter-b:1"] == num_dials
+
+
+async def test_a_name_with_the_address_of_a_member_brings_no_second_one(monkeypatch):
+    monkeypatch.setattr(membership_module, "_RESOLVE_S", 0.0)
+    found = iter([frozenset({"a:1"})])
+
+    async def resolve(_self):
+        return next(found, frozenset({"a:1", "drafter:1"}))
+
+    monkeypatch.setattr(DrafterName, "resolve", resolve)
+    async with MembershipWorld(monkeypatch, drafters=("dns:drafters:1", "drafter:1")) as world:
+        await world.until(lambda: len(world.membership.drafters) > 1)
+        await settled()
+        assert [m.address for m in world.membership.drafters] == ["drafter:1", "a:1"]
 
 
 async def test_two_drafters_share_the_batches_and_one_takes_all_when_the_other_goes(world):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -113,6 +114,56 @@ async def test_a_second_swap_works_like_the_first(world):
     await finish(world)
 
 
+async def test_the_first_drafter_joins_by_a_swap_that_replaces_nobody(world):
+    world.old.end()
+    await world.membership.leave(world.membership.drafters[0])
+    world.drafter(GREEN)
+    swap = begin(world, SwapOrder(address=GREEN))
+    await warmed(world)
+    assert (await swap).epoch == 2
+    (member,) = world.membership.drafters
+    assert (member.address, member.link_epoch, member.is_joining) == (GREEN, 2, False)
+    world.target.say(LinkLost(2, "cable"))
+    await world.until(lambda: world.core.epoch == 3)
+    await finish(world)
+
+
+async def test_a_drafter_that_its_name_let_go_meanwhile_is_let_go_once(world):
+    """It dies during the swap and its address leaves the DNS name."""
+    (old,) = world.membership.drafters
+    world.drafter(GREEN)
+    swap = begin(world, SwapOrder(address=GREEN))
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    world.old.end()
+    await world.until(lambda: old.connection is None)
+    await world.membership.leave(old)
+    await warmed(world)
+    world.verify()
+    assert (await swap).epoch == 2
+    assert [member.address for member in world.membership.drafters] == [GREEN]
+    await finish(world)
+
+
+async def test_a_swap_waits_for_the_link_that_is_in_the_making(world):
+    """Two at once would leave one of them that nobody knows of."""
+    gate = world.old.form_gate = asyncio.Event()
+    world.target.say(LinkLost(1, "cable"))
+    await world.until(lambda: world.old.formed == [1, 2])
+    world.old.form_gate = None
+    swap = begin(world)
+    await settled()
+    assert world.old.loaded == ["new"]
+    assert world.old.formed == [1, 2]
+    gate.set()
+    await warmed(world, 3)
+    assert world.core._drafters.epochs == (3,)
+    world.verify()
+    assert (await swap).epoch == 3
+    assert world.membership.drafters[0].link_epoch == 3
+    assert world.old.dropped == [2]
+    await finish(world)
+
+
 # -- what is refused ------------------------------------------------------------------------
 
 
@@ -141,6 +192,35 @@ async def test_an_unknown_drafter_cannot_be_replaced(world):
 async def test_a_member_cannot_join_again(world):
     with pytest.raises(PreconditionError, match="drafter:1 is a member already"):
         await world.swapper.swap(SwapOrder(address="drafter:1"))
+
+
+async def test_a_member_cannot_join_again_under_another_name(world):
+    """Its session would be taken from the member, and back, for ever."""
+    alias = world.alias(world.old, "localhost:1")
+    with pytest.raises(PreconditionError, match="localhost:1 is a member already, as drafter:1"):
+        await world.swapper.swap(SwapOrder(address="localhost:1"))
+    assert not alias.is_open
+    await old_one_stays(world)
+
+
+async def test_a_drafter_of_another_protocol_is_refused_at_once(world):
+    green = world.drafter(GREEN)
+    identity = replace(green.info.identity, protocol_version=99)
+    green.info = replace(green.info, identity=identity)
+    with pytest.raises(IncompatibleWorkerError, match="protocol version 99"):
+        await world.swapper.swap(SwapOrder(address=GREEN))
+    assert not green.is_open
+    await old_one_stays(world)
+
+
+async def test_without_a_drafter_there_is_nobody_to_load_a_model(world):
+    world.old.end()
+    await world.until(lambda: world.core.epoch == 0)
+    with pytest.raises(PreconditionError, match=r"drafter:1 is not connected to load 'new': start"):
+        await world.swapper.swap(IN_PLACE)
+    await world.membership.leave(world.membership.drafters[0])
+    with pytest.raises(PreconditionError, match=r"no drafter is connected .* or give the address"):
+        await world.swapper.swap(IN_PLACE)
 
 
 # -- what fails: the old one stays ----------------------------------------------------------
@@ -199,6 +279,35 @@ async def test_a_link_lost_during_the_warm_up_leaves_the_old_one_in_place(world)
     await old_one_stays(world)
 
 
+async def test_a_link_lost_before_it_was_answered_leaves_the_old_one_in_place(world):
+    """The verifier's end stands, and breaks, while the drafter's is being formed."""
+    gate = world.old.form_gate = asyncio.Event()
+    swap = begin(world)
+    await world.until(lambda: world.old.formed == [1, 2])
+    world.target.say(LinkLost(2, "cable"))
+    await settled()
+    gate.set()
+    with pytest.raises(WorkerUnavailableError, match="link 2 was lost as soon as it was formed"):
+        await swap
+    assert world.old.dropped == [2, 0]
+    assert world.membership.drafters[0].status().model.name == "old"
+    await old_one_stays(world)
+
+
+async def test_after_a_failed_swap_the_drafter_is_linked_with_the_model_that_it_has_now(world):
+    """It cannot go back without a link that has the old model: the verifier's end took them all."""
+    swap = begin(world)
+    await world.until(lambda: 2 in world.core.warming_epochs)
+    world.old.models.clear()
+    world.target.end()
+    with pytest.raises(WorkerUnavailableError, match="lost while it warmed up"):
+        await swap
+    world.verifier()
+    await world.until(lambda: world.core.epoch == 3)
+    assert world.membership.drafters[0].status().model.name == "new"
+    await finish(world)
+
+
 async def test_another_process_that_dies_in_the_warm_up_leaves_the_old_one_in_place(world):
     green = world.drafter(GREEN)
     swap = begin(world, SwapOrder(address=GREEN))
@@ -223,12 +332,13 @@ async def test_a_failed_swap_in_place_tells_the_drafter_to_go_back_to_its_old_mo
     with pytest.raises(WorkerUnavailableError, match="no route"):
         await begin(world)
     world.old.form_error = None
-    assert world.old.dropped == [0], "a model that was never linked"
+    assert world.old.dropped == [2, 0], "neither the link nor the model, linked or not"
     monkeypatch.setattr(swap_module, "_WARM_UP_S", 0.0)
     with pytest.raises(WorkerUnavailableError, match="did not catch up"):
         await begin(world)
-    assert world.old.dropped == [0, 3]
+    assert world.old.dropped == [2, 0, 3, 0]
     assert world.core.epoch == 1
+    assert world.membership.drafters[0].status().model.name == "old"
     await finish(world)
 
 
@@ -270,6 +380,7 @@ async def test_a_new_link_lost_while_the_old_one_drains_is_formed_anew(world):
     world.verify()
     await swap
     await world.until(lambda: world.core.epoch == 3)
+    assert world.membership.drafters[0].status().model.name == "new"
     await finish(world)
 
 
