@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    import grpc
-
     from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
     from minedraft.api import Completion, Event, GenerationRequest, Message
     from minedraft.client.options import GenerateOptions, Prompt
@@ -50,7 +48,7 @@ class Client:
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        stub: PublicStub,
         *,
         address: str,
         request_timeout_s: float | None,
@@ -60,7 +58,7 @@ class Client:
         self.address: Final = address
         self._credentials = credentials
         self._retry = retry
-        self._stub = PublicStub(channel)
+        self._stub = stub
         self._request_timeout_s = request_timeout_s
 
     @classmethod
@@ -91,7 +89,10 @@ class Client:
         """
         credentials = None if security is None else await asyncio.to_thread(_identify, security)
         client = cls(
-            open_channel(address, credentials=credentials),
+            PublicStub(
+                open_channel(address, credentials=credentials, own_connection=True),
+                streams=open_channel(address, credentials=credentials),
+            ),
             address=address,
             request_timeout_s=request_timeout_s,
             retry=retry,

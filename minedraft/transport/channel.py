@@ -18,8 +18,9 @@ MAX_WORKER_MESSAGE_BYTES = 64 * 2**20
 """Largest message between our own services: opens of a whole batch of long prompts."""
 
 _KEEPALIVE_MS = 10_000
-_MAX_STREAMS = 1024
-"""Most calls of one connection at a time; further ones wait at the client."""
+_MAX_STREAMS = 4096
+"""Most calls of one connection at a time; further ones wait at the client, which is not told. So it
+is more than a coordinator holds by default: a full queue then refuses by name."""
 
 Options = list[tuple[str, int]]
 
@@ -59,6 +60,7 @@ def open_channel(
     max_message_bytes: int = MAX_CLIENT_MESSAGE_BYTES,
     credentials: Credentials | None = None,
     server_name: str = "",
+    own_connection: bool = False,
 ) -> grpc.aio.Channel:
     """Open a channel to `host:port`. Connects lazily; close it.
 
@@ -67,10 +69,14 @@ def open_channel(
         max_message_bytes: Largest message either way.
         credentials: Certificates and token; None: plaintext, nobody.
         server_name: Name that the peer's certificate must have; empty: the address's host.
+        own_connection: Share no connection with other channels of this process, as gRPC does when
+            address and options are the same, nor its limit of calls.
     """
     options: list[tuple[str, int | str]] = [*channel_options(max_message_bytes)]
     if server_name:
         options.append(("grpc.ssl_target_name_override", server_name))
+    if own_connection:
+        options.append(("grpc.use_local_subchannel_pool", 1))
     return open_aio_channel(address, options, credentials)
 
 

@@ -29,19 +29,26 @@ class PublicStub:
 
     Every method raises only classes of `minedraft.errors`; `timeout_s` is the deadline of the
     whole call, None: none.
+
+    Args:
+        channel: For calls with one answer.
+        streams: For generations. With a connection of their own: as many as a connection carries
+            would hold up even the call that aborts one.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, streams: grpc.aio.Channel) -> None:
         self._generation = generation_pb2_grpc.GenerationStub(channel)
+        self._generate = generation_pb2_grpc.GenerationStub(streams).Generate
         self._admin = admin_pb2_grpc.AdminStub(channel)
-        self._channel = channel
+        self._channels = (channel, streams)
         self._streams: set[grpc.aio.Call] = set()  # as many as the caller reads
 
     async def close(self) -> None:
-        """Close the channel; live streams raise `RequestAbortedError`."""
+        """Close the channels; live streams raise `RequestAbortedError`."""
         for call in self._streams:  # the channel finds only those that wait at this moment
             call.cancel()
-        await self._channel.close()
+        for channel in self._channels:
+            await channel.close()
 
     async def generate(
         self, request: GenerationRequest, *, timeout_s: float | None
@@ -49,7 +56,7 @@ class PublicStub:
         """Generate; yields events. Closing the iterator cancels the call."""
         message = public_codec.request_to_proto(request, max_bytes=MAX_CLIENT_MESSAGE_BYTES)
         async with _our_errors():
-            call = self._generation.Generate(message, timeout=timeout_s)
+            call = self._generate(message, timeout=timeout_s)
             self._streams.add(call)
             try:
                 async for response in call:

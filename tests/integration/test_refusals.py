@@ -41,6 +41,7 @@ REFUSED = [
     ("inf", PROMPT, {"temperature": math.inf}, "sampling.temperature", "inf"),
     ("negative", PROMPT, {"temperature": -0.5}, "sampling.temperature", "-0.5"),
     ("top_p", PROMPT, {"top_p": 1.5}, "sampling.top_p", "1.5"),
+    ("top_p at zero", PROMPT, {"top_p": 0.0}, "sampling.top_p", "0.0"),
     ("min_p", PROMPT, {"min_p": -0.1}, "sampling.min_p", "-0.1"),
     ("penalty", PROMPT, {"presence_penalty": 3.0}, "sampling.presence_penalty", "3"),
     ("n", PROMPT, {"n": 17}, "sampling.n", "17"),

@@ -11,9 +11,10 @@ from minedraft import errors
 from minedraft.admin import Mode
 from minedraft.api import Delta, Finished, Message, Started
 from minedraft.client import Client, SyncClient
+from minedraft.transport import channel
 from minedraft.types import FinishReason, Speculation
 from minedraft.v1 import admin_pb2, generation_pb2
-from tests.fake_coordinator import FakeCoordinator
+from tests.fake_coordinator import FakeCoordinator, serve
 
 
 async def test_generate_returns_the_whole_completion(client: Client):
@@ -180,6 +181,20 @@ async def test_closing_the_client_ends_live_streams_with_our_error(fake: FakeCoo
             await client.close()
     with pytest.raises(errors.PreconditionError, match="closed"):
         await client.status()
+
+
+async def test_as_many_streams_as_a_connection_carries_hold_up_no_other_call(monkeypatch):
+    monkeypatch.setattr(channel, "_MAX_STREAMS", 2)
+    async with serve(FakeCoordinator()) as fake, await Client.connect(fake.address) as client:
+        fake.gate = asyncio.Event()
+        streams = [aiter(client.stream([1], max_tokens=9)) for _ in range(2)]
+        for stream in streams:
+            await anext(stream)
+        async with asyncio.timeout(5):
+            assert await client.abort("x") == 1
+            assert (await client.status()).num_running == 2
+        for stream in streams:
+            await stream.aclose()
 
 
 async def test_connecting_to_nobody_names_the_address():

@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from minedraft.services.coordinator.config import MAX_ROWS, CoordinatorConfig
 from minedraft.transport.channel import (
     MAX_CLIENT_MESSAGE_BYTES,
     MAX_WORKER_MESSAGE_BYTES,
@@ -43,7 +44,13 @@ async def echo_server(limit: int, port: int = 0):
     async def echo(request, context):
         return request
 
-    handlers = {"Echo": grpc.unary_unary_rpc_method_handler(echo)}
+    async def who(request, context):
+        return context.peer().encode()
+
+    handlers = {
+        "Echo": grpc.unary_unary_rpc_method_handler(echo),
+        "Who": grpc.unary_unary_rpc_method_handler(who),
+    }
     server = grpc.aio.server(options=server_options(limit))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.E", handlers),))
     port = server.add_insecure_port(f"127.0.0.1:{port}")
@@ -75,3 +82,25 @@ async def test_a_restarted_peer_is_found_again():
         async with asyncio.timeout(10):
             assert await echo(b"x", timeout=10, wait_for_ready=True) == b"x"
     await server.stop(0)
+
+
+async def test_channels_share_a_connection_unless_one_wants_its_own():
+    server, port = await echo_server(1000)
+    peers = []
+    for own_connection in (False, False, True, True):
+        channel = open_channel(f"127.0.0.1:{port}", own_connection=own_connection)
+        peers.append((channel, await channel.unary_unary("/test.E/Who")(b"", timeout=10)))
+    names = [name for _channel, name in peers]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    for channel, _name in peers:
+        await channel.close()
+    await server.stop(0)
+
+
+async def test_a_connection_carries_more_calls_than_a_coordinator_holds():
+    """Else the calls beyond it wait at the client, where nobody says that the queue is full."""
+    config = CoordinatorConfig()
+    assert dict(server_options(1))["grpc.max_concurrent_streams"] > (
+        MAX_ROWS + config.max_waiting_requests
+    )
