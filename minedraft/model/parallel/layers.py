@@ -34,7 +34,8 @@ class SummedLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.linear = linear
-        self.bias = bias
+        # A parameter, so that it moves to the device with the rest.
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self._group = group
         self._take = take
 

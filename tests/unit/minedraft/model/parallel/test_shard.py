@@ -7,11 +7,13 @@ import threading
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 from minedraft.errors import ModelError
 from minedraft.model import loader
 from minedraft.model.batch import RowInput
 from minedraft.model.loader import load_runner, refuse_ranks
+from minedraft.model.self_test import Reference
 from tests.rank_threads import rank_threads as rank_threads  # noqa: PLC0414 a fixture
 from tests.tiny_families import FAMILIES, VOCAB_SIZE, save_family
 from tests.tiny_models import make_tiny_llama
@@ -37,12 +39,15 @@ def steps():
     ]
 
 
+def num_elements(model):
+    return sum({id(p): p.numel() for p in model.parameters()}.values())
+
+
 def run(path, group=None, *, prepack=True):
     """Logits of every step, and the elements that the runner's weights and cache hold."""
     runner = load_runner(path, num_blocks=48, block_size=BLOCK, ranks=group, prepack=prepack)
     logits = [runner.forward(rows) for rows in steps()]
-    weights = {id(p): p.numel() for p in runner._model.parameters()}
-    return logits, sum(weights.values()), runner._pool.num_bytes
+    return logits, num_elements(runner._model), runner._pool.num_bytes
 
 
 def check(path, size, rank_threads, *, prepack=True):
@@ -62,7 +67,8 @@ def test_dense_layers_are_cut_like_packed_ones(tmp_path, rank_threads):
     check(save_family("qwen2", tmp_path / "m"), 2, rank_threads, prepack=False)
 
 
-def test_a_bias_is_added_once(tmp_path, rank_threads):
+def save_biased(path):
+    """A llama with biases everywhere, and no two weights alike."""
     from transformers import AutoModelForCausalLM
 
     config = FAMILIES["llama"]()
@@ -72,8 +78,70 @@ def test_a_bias_is_added_once(tmp_path, rank_threads):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.3)
-    model.save_pretrained(tmp_path / "m")
-    check(tmp_path / "m", 2, rank_threads)
+    model.save_pretrained(path)
+    return path
+
+
+def test_a_bias_is_added_once(tmp_path, rank_threads):
+    check(save_biased(tmp_path / "m"), 2, rank_threads)
+
+
+class Alone:
+    """Rank 1 of 2 on a device that holds nothing; what the other has is zero."""
+
+    rank, size = 1, 2
+
+    def all_reduce(self, x) -> None:
+        """Of its own and zeros."""
+
+    def all_gather(self, x):
+        return [torch.zeros_like(x), x]
+
+    def all_agree(self, *, ok):
+        return ok
+
+
+def test_a_rank_moves_its_share_to_its_device_and_never_more(tmp_path, monkeypatch):
+    path, moved = save_biased(tmp_path / "m"), []
+    move = torch.nn.Module.to
+
+    def weighed(module, *args, **options):
+        moved.append(num_elements(module))
+        return move(module, *args, **options)
+
+    monkeypatch.setattr(torch.nn.Module, "to", weighed)
+    options = {"num_blocks": 8, "device": "meta", "self_test": False}
+    whole = num_elements(load_runner(path, **options)._model)
+    assert moved == [whole]
+    model = load_runner(path, **options, ranks=Alone())._model
+    assert len(moved) == 2
+    assert moved[1] < 0.51 * whole
+    held = [t for m in model.modules() for t in vars(m).values() if isinstance(t, torch.Tensor)]
+    assert all(t.is_meta for t in [*held, *model.parameters(), *model.buffers()])
+
+
+@pytest.mark.parametrize(
+    ("device", "limit", "is_compared"),
+    [("meta", 1 << 30, True), ("meta", 1, False), ("cpu", 1, True)],
+)
+def test_ranks_are_compared_with_the_whole_model_on_the_cpu_up_to_a_size(
+    device, limit, is_compared, tmp_path, monkeypatch
+):
+    path, seen = save_biased(tmp_path / "m"), []
+
+    def reference(model, *, window, longest):
+        seen.append(({p.device.type for p in model.parameters()}, num_elements(model)))
+        return Reference([1, 2, 3], torch.zeros(2, VOCAB_SIZE))
+
+    monkeypatch.setattr(loader, "CPU_PROOF_BYTES", limit)
+    monkeypatch.setattr(loader, "reference", reference)
+    monkeypatch.setattr(loader, "compare", lambda *_: 0.0)
+    with capture_logs() as logs:
+        load_runner(path, num_blocks=8, device=device, ranks=Alone())
+    whole = num_elements(load_runner(path, num_blocks=8, self_test=False, prepack=False)._model)
+    assert seen == [({"cpu"}, whole)] * is_compared
+    skipped = [line["path"] for line in logs if line["event"] == "model.self_test_skipped"]
+    assert skipped == [str(path)] * (not is_compared)
 
 
 def test_what_one_rank_refuses_all_refuse(tmp_path, rank_threads, monkeypatch):
