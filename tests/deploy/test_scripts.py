@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 from minedraft.admin import Counters, Mode, Span, Status, SwapResult, WorkerStatus
-from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
+from minedraft.errors import (
+    IncompatibleWorkerError,
+    PermissionDeniedError,
+    WorkerUnavailableError,
+)
+from minedraft.model.directory import open_directory
 from minedraft.plans import StepTiming, WorkerIdentity
 from minedraft.types import ModelInfo
 from tests.deploy.rendered import K8S
 from tests.deploy.test_components import load_script
+from tests.tiny_models import make_tiny_llama
 
 IDENTITY = WorkerIdentity("id", 1, 1, 1, "0.0")
 follower = load_script(K8S / "base" / "follow_drafter_choice.py")
@@ -27,10 +33,11 @@ def worker(role, address, name, *, connected=True):
 
 
 class Client:
-    """Swaps at once, unless told to refuse."""
+    """Swaps at once, unless told to refuse. Drafters follow the links of `links`."""
 
-    def __init__(self, *workers):
+    def __init__(self, *workers, links=()):
         self.workers = {each.address: each for each in workers}
+        self.links = dict(links)
         self.swaps = []
         self.error = None
 
@@ -41,7 +48,7 @@ class Client:
         self.swaps.append((replace, model))
         if self.error is not None:
             raise self.error
-        self.workers[replace] = worker("drafter", replace, Path(model).name)
+        self.workers[replace] = worker("drafter", replace, Path(self.links.get(model, model)).name)
         return SwapResult(2, self.workers[replace].model, 1, 1)
 
 
@@ -58,33 +65,35 @@ def test_drafters_with_another_model_are_swapped_once(choice):
         worker("drafter", "d:1", "a"),
         worker("drafter", "d:2", "b"),
     )
+    following = follower.Follower()
     for _ in range(3):
-        follower.follow(client, choice, {})
+        following.look(client, choice)
     assert client.swaps == [("d:1", "/models/b")]
 
 
 def test_a_drafter_that_is_away_is_swapped_when_it_is_back(choice):
     client = Client(worker("drafter", "d:1", "a", connected=False))
-    follower.follow(client, choice, {})
+    following = follower.Follower()
+    following.look(client, choice)
     assert client.swaps == []
     client.workers["d:1"] = worker("drafter", "d:1", "a")
-    follower.follow(client, choice, {})
+    following.look(client, choice)
     assert client.swaps == [("d:1", "/models/b")]
 
 
 def test_a_refusal_is_not_repeated_at_once_and_another_choice_is_tried(choice, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(follower.time, "monotonic", lambda: now)
-    client, refused = Client(worker("drafter", "d:1", "a")), {}
+    client, following = Client(worker("drafter", "d:1", "a")), follower.Follower()
     client.error = IncompatibleWorkerError("vocabulary sizes 1 and 2")
-    follower.follow(client, choice, refused)
-    follower.follow(client, choice, refused)
+    following.look(client, choice)
+    following.look(client, choice)
     assert len(client.swaps) == 1
     choice.write_text("/models/c")
-    follower.follow(client, choice, refused)
+    following.look(client, choice)
     assert client.swaps[1:] == [("d:1", "/models/c")]
     now += follower.RETRY_S
-    follower.follow(client, choice, refused)
+    following.look(client, choice)
     assert len(client.swaps) == 3
 
 
@@ -103,11 +112,60 @@ def test_the_choice_is_read_through_the_kubelets_links(tmp_path):
 
 
 def test_no_choice_changes_nothing(tmp_path):
-    client = Client(worker("drafter", "d:1", "a"))
-    follower.follow(client, tmp_path / "missing", {})
+    client, following = Client(worker("drafter", "d:1", "a")), follower.Follower()
+    following.look(client, tmp_path / "missing")
     (tmp_path / "empty").write_text("\n")
-    follower.follow(client, tmp_path / "empty", {})
+    following.look(client, tmp_path / "empty")
     assert client.swaps == []
+
+
+def test_a_link_that_only_the_drafter_has_is_swapped_to_once(choice):
+    client = Client(worker("drafter", "d:1", "a"), links={"/models/b": "/models/b-v2"})
+    following = follower.Follower()
+    for _ in range(3):
+        following.look(client, choice)
+    assert client.swaps == [("d:1", "/models/b")]
+    client.workers["d:1"] = worker("drafter", "d:1", "a")  # restarted with another model
+    following.look(client, choice)
+    assert client.swaps == [("d:1", "/models/b")] * 2
+
+
+def test_a_link_is_followed_as_the_drafter_follows_it(choice, tmp_path):
+    make_tiny_llama(tmp_path / "b-v2")
+    link = tmp_path / "b"
+    link.symlink_to("b-v2")
+    choice.write_text(str(link))
+    client = Client(worker("drafter", "d:1", open_directory(link).name))
+    follower.Follower().look(client, choice)
+    assert client.swaps == []
+
+
+def test_a_link_that_leads_elsewhere_is_another_choice(choice, tmp_path):
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "b"
+    link.symlink_to("v1")
+    choice.write_text(str(link))
+    client = Client(worker("drafter", "d:1", "a"), links={str(link): "v1"})
+    following = follower.Follower()
+    following.look(client, choice)
+    link.unlink()
+    link.symlink_to("v2")
+    client.links = {str(link): "v2"}
+    for _ in range(3):
+        following.look(client, choice)
+    assert client.swaps == [("d:1", str(link))] * 2
+    assert client.workers["d:1"].model.name == "v2"
+
+
+def test_a_loop_of_links_is_the_drafters_to_refuse(choice, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    choice.write_text(str(loop))
+    client = Client(worker("drafter", "d:1", "a"))
+    client.error = PermissionDeniedError("not found")
+    follower.Follower().look(client, choice)
+    assert client.swaps == [("d:1", str(loop))]
 
 
 def samples(text):
@@ -158,17 +216,64 @@ def test_the_share_of_waiting_is_that_of_the_verifier():
     assert exporter.draft_wait_ratio(spans) == pytest.approx(0.25)
 
 
-def test_a_coordinator_that_is_away_is_a_metric(monkeypatch):
-    def refuse(*_args, **_options):
+class EnoughError(Exception):
+    """Ends the loop of the follower."""
+
+
+@pytest.fixture
+def dialled(monkeypatch):
+    """What each connection of either script was given; nobody ever answers."""
+    given = []
+
+    def refuse(_address, *, security, **_options):
+        given.append(security)
         raise WorkerUnavailableError("nobody")
 
-    monkeypatch.setattr(exporter, "SyncClient", refuse)
-    assert samples(exporter.scrape("localhost:1", None)) == {"minedraft_up": 0}
+    for script in (follower, exporter):
+        monkeypatch.setattr(script, "SyncClient", refuse)
+    return given
+
+
+@pytest.mark.usefixtures("dialled")
+def test_a_coordinator_that_is_away_is_a_metric(tmp_path):
+    assert samples(exporter.scrape("localhost:1", tmp_path)) == {"minedraft_up": 0}
+
+
+def add_secret(directory):
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (directory / name).touch()
 
 
 @pytest.mark.parametrize("script", [follower, exporter], ids=["follower", "exporter"])
 def test_certificates_are_used_where_the_secret_is_mounted(script, tmp_path):
     assert not script.security_in(tmp_path).has_files
-    for name in ("tls.crt", "tls.key", "ca.crt"):
-        (tmp_path / name).touch()
+    add_secret(tmp_path)
     assert script.security_in(tmp_path).is_mtls
+
+
+def test_a_scrape_uses_a_secret_that_came_after_the_start(dialled, tmp_path):
+    exporter.scrape("localhost:1", tmp_path)
+    add_secret(tmp_path)
+    exporter.scrape("localhost:1", tmp_path)
+    assert [security.is_mtls for security in dialled] == [False, True]
+
+
+def test_the_follower_uses_a_secret_that_came_after_its_start(dialled, tmp_path, monkeypatch):
+    for name, value in (
+        ("MINEDRAFT_ADDRESS", "localhost:1"),
+        ("CHOICE_FILE", str(tmp_path / "draft_model")),
+        ("TLS_DIRECTORY", str(tmp_path)),
+    ):
+        monkeypatch.setenv(name, value)
+
+    def pause(_seconds):
+        if len(dialled) == 2:
+            raise EnoughError
+        add_secret(tmp_path)
+
+    monkeypatch.setattr(follower.time, "sleep", pause)
+    monkeypatch.setattr(follower, "end_at_sigterm", lambda: None)
+    monkeypatch.setattr(follower.logging, "configure", lambda *_, **__: None)
+    with pytest.raises(EnoughError):
+        follower.main()
+    assert [security.is_mtls for security in dialled] == [False, True]

@@ -9,6 +9,8 @@ the coordinator as an operator; the drafters decide which directories may be nam
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ from minedraft.errors import MineDraftError
 from minedraft.security import SecurityConfig
 
 if TYPE_CHECKING:
-    from minedraft.admin import Status
+    from minedraft.admin import WorkerStatus
 
 log = structlog.get_logger("follow_drafter_choice")
 
@@ -42,30 +44,50 @@ def wanted_model(file: Path) -> str:
         return ""
 
 
-def drafters_to_swap(status: Status, wanted: str) -> list[str]:
-    """Addresses of the drafters that have joined with another model, by its directory's name."""
-    name = Path(wanted).name
-    return [
-        worker.address
-        for worker in status.workers
-        if worker.role == "drafter" and worker.connected and worker.model.name != name
-    ]
+def directory_of(wanted: str) -> Path:
+    """Follow links, as a drafter does: a model is called after the directory at the end of them.
+
+    Where models are not mounted the path stands for itself.
+    """
+    try:
+        return Path(wanted).resolve()
+    except (OSError, RuntimeError):  # a loop of links, a volume that is away
+        return Path(wanted)
 
 
-def follow(client: SyncClient, file: Path, refused_until: dict[tuple[str, str], float]) -> None:
-    """Look once; swap what is not as wanted, one drafter after the other."""
-    wanted = wanted_model(file)
-    if not wanted:
-        return
-    for address in drafters_to_swap(client.status(), wanted):
-        if time.monotonic() < refused_until.get((address, wanted), 0.0):
-            continue
+class Follower:
+    """What is known from one look to the next: nothing that a restart would miss for long."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, Path], str] = {}
+        """Address and directory -> what the drafter calls it, by a swap that was done. Its volume
+        may have links that ours has not: without this it would be swapped for ever."""
+        self._refused_until: dict[tuple[str, Path], float] = {}
+
+    def look(self, client: SyncClient, file: Path) -> None:
+        """Look once; swap what is not as wanted, one drafter after the other."""
+        wanted = wanted_model(file)
+        if not wanted:
+            return
+        directory = directory_of(wanted)
+        for worker in client.status().workers:
+            if worker.role != "drafter" or not worker.connected or self._has(worker, directory):
+                continue
+            if time.monotonic() >= self._refused_until.get((worker.address, directory), 0.0):
+                self._swap(client, worker.address, wanted, directory)
+
+    def _has(self, worker: WorkerStatus, directory: Path) -> bool:
+        return worker.model.name == self._loaded.get((worker.address, directory), directory.name)
+
+    def _swap(self, client: SyncClient, address: str, wanted: str, directory: Path) -> None:
         try:
             result = client.swap_drafter(model=wanted, replace=address)
-            log.info("choice.swapped", address=address, model=wanted, epoch=result.epoch)
         except MineDraftError as err:
-            refused_until[address, wanted] = time.monotonic() + RETRY_S
+            self._refused_until[address, directory] = time.monotonic() + RETRY_S
             log.warning("choice.refused", address=address, model=wanted, why=str(err))
+            return
+        self._loaded[address, directory] = result.model.name
+        log.info("choice.swapped", address=address, model=result.model.name, epoch=result.epoch)
 
 
 def security_in(directory: Path) -> SecurityConfig:
@@ -79,18 +101,35 @@ def security_in(directory: Path) -> SecurityConfig:
     )
 
 
+def end_at_sigterm() -> None:
+    """End at once at SIGTERM, whatever is being waited for: there is nothing to put away.
+
+    The first process of a container has no default action for it: the kernel would drop it, the pod
+    stay until the end of its grace, and a new coordinator wait for that. A thread of its own takes
+    the signal: a handler runs in the main thread, which a signal just before a wait does not wake.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # here, and in threads to come
+
+    def end() -> None:
+        signal.sigwait({signal.SIGTERM})
+        os._exit(0)
+
+    threading.Thread(target=end, name="end-at-sigterm", daemon=True).start()
+
+
 def main() -> None:
-    """Follow until killed."""
+    """Follow until told to leave."""
+    end_at_sigterm()
     logging.configure("follow_drafter_choice", json=True)
-    environ = os.environ
-    security = security_in(Path(environ.get("TLS_DIRECTORY", "")))
-    file = Path(environ["CHOICE_FILE"])
-    refused_until: dict[tuple[str, str], float] = {}
+    address, file = os.environ["MINEDRAFT_ADDRESS"], Path(os.environ["CHOICE_FILE"])
+    tls = Path(os.environ.get("TLS_DIRECTORY", ""))
+    follower = Follower()
     while True:
         try:
-            with SyncClient(environ["MINEDRAFT_ADDRESS"], security=security) as client:
+            # Looked for at each connection: the secret may come when this has started.
+            with SyncClient(address, security=security_in(tls)) as client:
                 while True:
-                    follow(client, file, refused_until)
+                    follower.look(client, file)
                     time.sleep(PERIOD_S)
         except MineDraftError as err:
             log.warning("choice.waiting", why=str(err))

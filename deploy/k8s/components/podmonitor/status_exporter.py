@@ -7,6 +7,8 @@ It runs beside the coordinator as an operator. Prompts, outputs and request ids 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,17 +98,22 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def scrape(address: str, security: SecurityConfig) -> str:
-    """Ask the coordinator; that it is away is a metric too."""
+def scrape(address: str, tls: Path) -> str:
+    """Ask the coordinator; that it is away is a metric too.
+
+    Args:
+        address: Of the coordinator.
+        tls: Directory of the secret. Looked into each time: it may come when this has started.
+    """
     try:
-        with SyncClient(address, timeout_s=TIMEOUT_S, security=security) as client:
+        with SyncClient(address, timeout_s=TIMEOUT_S, security=security_in(tls)) as client:
             return exposition(client.status(), client.timeline(max_spans=NUM_SPANS))
     except MineDraftError as err:
         log.warning("scrape.failed", why=str(err))
         return f"# TYPE {PREFIX}up gauge\n{PREFIX}up 0\n"
 
 
-def handler(address: str, security: SecurityConfig) -> type[BaseHTTPRequestHandler]:
+def handler(address: str, tls: Path) -> type[BaseHTTPRequestHandler]:
     """Build the class that answers GET /metrics."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -119,7 +126,7 @@ def handler(address: str, security: SecurityConfig) -> type[BaseHTTPRequestHandl
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404)
                 return
-            body = scrape(address, security).encode()
+            body = scrape(address, tls).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
@@ -143,13 +150,28 @@ def security_in(directory: Path) -> SecurityConfig:
     )
 
 
+def end_at_sigterm() -> None:
+    """End at once at SIGTERM, whatever is being waited for: there is nothing to put away.
+
+    The first process of a container has no default action for it: the kernel would drop it, the pod
+    stay until the end of its grace, and a new coordinator wait for that. A thread of its own takes
+    the signal: a handler runs in the main thread, which a signal just before a wait does not wake.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # here, and in threads to come
+
+    def end() -> None:
+        signal.sigwait({signal.SIGTERM})
+        os._exit(0)
+
+    threading.Thread(target=end, name="end-at-sigterm", daemon=True).start()
+
+
 def main() -> None:
-    """Serve until killed."""
+    """Serve until told to leave."""
+    end_at_sigterm()
     logging.configure("status_exporter", json=True)
-    environ = os.environ
-    security = security_in(Path(environ.get("TLS_DIRECTORY", "")))
-    host, _, port = environ["EXPORTER_LISTEN"].rpartition(":")
-    answer = handler(environ["MINEDRAFT_ADDRESS"], security)
+    host, _, port = os.environ["EXPORTER_LISTEN"].rpartition(":")
+    answer = handler(os.environ["MINEDRAFT_ADDRESS"], Path(os.environ.get("TLS_DIRECTORY", "")))
     ThreadingHTTPServer((host, int(port)), answer).serve_forever()
 
 
