@@ -11,6 +11,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import structlog
+
 from minedraft.errors import MineDraftError, WorkerUnavailableError
 from minedraft.link.spec import LinkSpec
 from minedraft.services.coordinator.transport_choice import TransportChoice
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.members import Member
     from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
+
+log = structlog.get_logger(__name__)
 
 _MAX_LOST = 16
 
@@ -83,13 +87,27 @@ class Linker:
                 forming = group.create_task(receiver.form_link(spec), name="link verifier")
                 group.create_task(sender.form_link(spec), name="link drafter")
         except* MineDraftError as failed:
-            self._choice.note_failure(spec.transport, near, far)
+            if drafter.connection is sender and self.verifier.connection is receiver:
+                self._note_failure(spec.transport, near, far)
             raise failed.exceptions[0] from None
         if drafter.connection is not sender or self.verifier.connection is not receiver:
             raise WorkerUnavailableError("link: one of its ends left while it was formed")
         if epoch in self._lost:  # one end stood, and broke, before the other had answered
             raise WorkerUnavailableError(f"link {epoch} was lost as soon as it was formed")
-        return Formed(epoch, forming.result())
+        failed_before = ", ".join(each.value for each in self._choice.failed(near, far))
+        note = f" (auto: {failed_before} did not form)" if failed_before else ""
+        return Formed(epoch, forming.result() + note)
+
+    def _note_failure(self, transport: Transport, near: WorkerInfo, far: WorkerInfo) -> None:
+        self._choice.note_failure(transport, near, far)
+        following = self._choice.choose(near, far)
+        if following is not transport:
+            log.warning(
+                "link.falls_back",
+                failed=transport.value,
+                to=following.value,
+                drafter=far.identity.instance_id,
+            )
 
     def _spec(self, epoch: int, verifier: WorkerInfo, transport: Transport) -> LinkSpec:
         is_rejection = verifier.acceptance == Acceptance.REJECTION.value

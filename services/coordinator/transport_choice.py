@@ -20,17 +20,20 @@ _MAX_REMEMBERED: Final = 64
 
 @dataclass(slots=True)
 class TransportChoice:
-    """Chooses, and remembers between whom nccl failed.
+    """Chooses, and remembers what failed between whom.
 
-    Two workers may each have nccl and still not meet over it: one GPU for both, another version, a
-    network it cannot cross. With AUTO such a pair takes the next best from then on.
+    Two workers may each have a transport and still not meet over it: for nccl one GPU for both or
+    another version, for gloo ports that are closed. With AUTO such a pair takes the next best from
+    then on, and begins again with the best when each of them has failed.
 
     Args:
         wanted: AUTO or the name of a transport.
     """
 
     wanted: str
-    _failed: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_MAX_REMEMBERED))
+    _failed: deque[tuple[str, str, Transport]] = field(
+        default_factory=lambda: deque(maxlen=_MAX_REMEMBERED)
+    )
 
     def choose(self, verifier: WorkerInfo, drafter: WorkerInfo) -> Transport:
         """Choose for a link between these two.
@@ -38,26 +41,44 @@ class TransportChoice:
         Raises:
             IncompatibleWorkerError: one of them lacks what is wanted, or they share nothing.
         """
-        candidates = BEST_FIRST if self.wanted == AUTO else (Transport(self.wanted),)
-        for transport in candidates:
-            tried_before = self.wanted == AUTO and transport is Transport.NCCL
-            if tried_before and _pair(verifier, drafter) in self._failed:
-                continue
-            if transport.value in verifier.transports and transport.value in drafter.transports:
-                return transport
-        raise IncompatibleWorkerError(
-            f"link={self.wanted}: the verifier has {_names(verifier)}; "
-            f"the drafter has {_names(drafter)}"
-        )
+        shared = self._shared(verifier, drafter)
+        if not shared:
+            raise IncompatibleWorkerError(
+                f"link={self.wanted}: the verifier has {_names(verifier)}; "
+                f"the drafter has {_names(drafter)}"
+            )
+        failed = self.failed(verifier, drafter)
+        return next((transport for transport in shared if transport not in failed), shared[0])
 
     def note_failure(self, transport: Transport, verifier: WorkerInfo, drafter: WorkerInfo) -> None:
         """A link between these two did not form."""
-        if transport is Transport.NCCL:
-            self._failed.append(_pair(verifier, drafter))
+        if self.wanted != AUTO:
+            return
+        if transport not in self.failed(verifier, drafter):
+            self._failed.append(_key(verifier, drafter, transport))
+        if self.failed(verifier, drafter) == self._shared(verifier, drafter):
+            for each in self._shared(verifier, drafter):
+                self._failed.remove(_key(verifier, drafter, each))
+
+    def failed(self, verifier: WorkerInfo, drafter: WorkerInfo) -> tuple[Transport, ...]:
+        """What these two have been through, best first."""
+        return tuple(
+            transport
+            for transport in self._shared(verifier, drafter)
+            if _key(verifier, drafter, transport) in self._failed
+        )
+
+    def _shared(self, verifier: WorkerInfo, drafter: WorkerInfo) -> tuple[Transport, ...]:
+        """What both have of what is wanted, best first."""
+        wanted = BEST_FIRST if self.wanted == AUTO else (Transport(self.wanted),)
+        both = {*verifier.transports} & {*drafter.transports}
+        return tuple(transport for transport in wanted if transport.value in both)
 
 
-def _pair(verifier: WorkerInfo, drafter: WorkerInfo) -> tuple[str, str]:
-    return verifier.identity.instance_id, drafter.identity.instance_id
+def _key(
+    verifier: WorkerInfo, drafter: WorkerInfo, transport: Transport
+) -> tuple[str, str, Transport]:
+    return verifier.identity.instance_id, drafter.identity.instance_id, transport
 
 
 def _names(info: WorkerInfo) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.spec import LinkSpec, Transport
@@ -116,6 +117,37 @@ async def test_an_end_that_is_not_there_is_said_so():
     drafter.connection = None
     with pytest.raises(WorkerUnavailableError, match="one of its ends is not there"):
         await linker.form(drafter, linker.next_epoch())
+
+
+async def test_auto_goes_on_with_grpc_where_gloo_does_not_form_and_says_so():
+    both = ("gloo", "grpc")
+    linker, verifier, drafter = pair(link="auto", near=both, far=both)
+    drafter.connection.error = WorkerUnavailableError("the peer did not come")
+    with capture_logs() as logs, pytest.raises(WorkerUnavailableError):
+        await linker.form(drafter, linker.next_epoch())
+    drafter.connection.error = None
+    (fallen,) = logs
+    assert (fallen["event"], fallen["failed"], fallen["to"]) == ("link.falls_back", "gloo", "grpc")
+    formed = await linker.form(drafter, linker.next_epoch())
+    assert formed.description == "receiving (auto: gloo did not form)"
+    transports = [spec.transport for spec in verifier.connection.specs]
+    assert transports == [Transport.GLOO, Transport.GRPC]
+
+
+async def test_an_end_that_leaves_says_nothing_about_the_transport():
+    both = ("gloo", "grpc")
+    linker, verifier, drafter = pair(link="auto", near=both, far=both)
+    gate = drafter.connection.gate = asyncio.Event()
+    drafter.connection.error = WorkerUnavailableError("the connection was closed")
+    forming = asyncio.ensure_future(linker.form(drafter, linker.next_epoch()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    drafter.connection = End("another session")
+    gate.set()
+    with pytest.raises(WorkerUnavailableError, match="was closed"):
+        await forming
+    await linker.form(drafter, linker.next_epoch())
+    assert verifier.connection.specs[-1].transport is Transport.GLOO
 
 
 async def test_ends_without_a_common_transport_are_refused():

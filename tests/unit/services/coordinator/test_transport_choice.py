@@ -60,15 +60,21 @@ def test_auto_leaves_nccl_where_it_failed_and_only_there():
     assert choice.choose(verifier, other) is Transport.NCCL
 
 
-def test_a_failure_of_another_transport_changes_nothing():
+def test_auto_goes_through_all_of_them_and_begins_again():
     choice = TransportChoice("auto")
-    verifier, drafter = worker("v", CPU), worker("d", CPU)
-    choice.note_failure(Transport.GLOO, verifier, drafter)
-    assert choice.choose(verifier, drafter) is Transport.GLOO
-
-
-def test_nccl_that_was_asked_for_is_tried_again():
-    choice = TransportChoice("nccl")
     verifier, drafter = worker("v", CUDA), worker("d", CUDA)
-    choice.note_failure(Transport.NCCL, verifier, drafter)
-    assert choice.choose(verifier, drafter) is Transport.NCCL
+    tried = []
+    for _ in range(4):
+        tried.append(choice.choose(verifier, drafter))
+        choice.note_failure(tried[-1], verifier, drafter)
+    assert tried == [Transport.NCCL, Transport.GLOO, Transport.GRPC, Transport.NCCL]
+    assert choice.failed(verifier, drafter) == (Transport.NCCL,)
+
+
+@pytest.mark.parametrize("name", ["nccl", "gloo"])
+def test_what_was_asked_for_is_tried_again(name):
+    choice = TransportChoice(name)
+    verifier, drafter = worker("v", CUDA), worker("d", CUDA)
+    choice.note_failure(Transport(name), verifier, drafter)
+    assert choice.choose(verifier, drafter) is Transport(name)
+    assert choice.failed(verifier, drafter) == ()
