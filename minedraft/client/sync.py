@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from minedraft.client.client import (
@@ -13,6 +15,7 @@ from minedraft.client.client import (
     SWAP_TIMEOUT_S,
     Client,
 )
+from minedraft.errors import PreconditionError, RequestAbortedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -59,7 +62,8 @@ class SyncStream:
             while (delta := self._run(take())) is not None:
                 yield delta
         finally:
-            self._run(deltas.aclose())
+            with suppress(PreconditionError):  # a client that was closed has ended it
+                self._run(deltas.aclose())
 
 
 class SyncClient:
@@ -90,6 +94,8 @@ class SyncClient:
         security: SecurityConfig | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="minedraft-client", daemon=True
         )
@@ -120,11 +126,18 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and end its thread; a second call does nothing."""
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close())
-        self._stop()
+        """Close the connection and end its thread; a second call does nothing.
+
+        Calls of other threads end with `RequestAbortedError`.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        try:
+            asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result()
+        finally:
+            self._stop()
 
     def generate(
         self,
@@ -197,15 +210,31 @@ class SyncClient:
         return self._run(self._client.timeline(max_spans=max_spans, since_unix_ns=since_unix_ns))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._lock:  # what begins after `close` would wait for a loop that has ended
+            if self._is_closed:
+                coroutine.close()
+                raise PreconditionError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise RequestAbortedError("the client was closed while the call was live") from None
         except BaseException:  # Ctrl-C too: what the caller stopped waiting for must not go on
             future.cancel()
             raise
 
     def _stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(_end_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+async def _end_others() -> None:
+    """End every task but this one: a thread waits for each of them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)

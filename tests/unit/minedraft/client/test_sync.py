@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -59,6 +60,57 @@ async def test_closing_ends_the_thread_and_is_repeatable(fake: FakeCoordinator):
 
     await run(work)
     assert not [t for t in threading.enumerate() if t.name == "minedraft-client"]
+
+
+async def test_a_closed_client_says_so(fake: FakeCoordinator):
+    def work():
+        client = SyncClient(fake.address)
+        stream = client.stream("hi")
+        begun = iter(client.stream("hi", max_tokens=50))
+        next(begun)
+        client.close()
+        for call in (
+            lambda: client.generate("hi"),
+            client.status,
+            lambda: list(stream),
+            lambda: next(begun),
+        ):
+            with pytest.raises(errors.PreconditionError, match="client is closed"):
+                call()
+        left = iter(client.stream("hi"))
+        left.close()  # never begun: nothing to end
+
+    await run(work)
+    gc.collect()  # a coroutine that was never awaited would warn, which is an error here
+
+
+async def test_closing_ends_the_calls_of_other_threads(fake: FakeCoordinator):
+    fake.gate = asyncio.Event()
+    is_live, is_refused = threading.Event(), threading.Event()
+    client = await run(lambda: SyncClient(fake.address))
+
+    def read():
+        with pytest.raises(errors.RequestAbortedError):  # noqa: PT012
+            for _ in client.stream("hi", max_tokens=50):
+                is_live.set()
+
+    def refuse(_request):
+        is_refused.set()
+        full = errors.QueueFullError("full")
+        full.retry_after_s = 30.0
+        raise full
+
+    def wait_for_a_retry():
+        with pytest.raises(errors.RequestAbortedError):
+            client.generate("hi", max_tokens=50)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(run(read))
+        await run(is_live.wait)
+        fake.events = refuse
+        group.create_task(run(wait_for_a_retry))
+        await run(is_refused.wait)
+        await run(client.close)
 
 
 async def test_nobody_there_raises_and_leaves_no_thread():
