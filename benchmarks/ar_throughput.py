@@ -114,7 +114,7 @@ def theirs(target: Path, prompts: list[list[int]], repeat: int) -> dict[str, lis
 def vllms(python: str, target: Path, prompts: list[list[int]], repeat: int) -> list[float]:
     """Tokens per CPU second of vLLM's CPU build, on the core that this process is pinned to."""
     task = {"target": str(target), "prompts": prompts, "num_tokens": NUM_TOKENS, "repeat": repeat}
-    done = subprocess.run(  # noqa: S603 the caller's own Python
+    done = subprocess.run(
         [python, str(Path(__file__).with_name("vllm_peer.py"))],
         input=json.dumps(task),
         capture_output=True,
