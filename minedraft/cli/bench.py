@@ -27,7 +27,7 @@ from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, run_bench
 from minedraft.bench.table import lines, table
-from minedraft.cli.cluster import ClusterSpec
+from minedraft.cli.cluster import MAX_BATCH, ClusterSpec
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
 from minedraft.cli.serve import find_models, started
 from minedraft.client import Client
@@ -39,7 +39,9 @@ def bench(
     *,
     prompts: Annotated[Path, typer.Option(help="JSON Lines with `turns`, as Spec-Bench.")],
     modes: Annotated[str, typer.Option(help="Of ar, sd, psd; with commas.")] = "ar,sd,psd",
-    batch: Annotated[int, typer.Option(min=1, help="M: slots of a batch; psd has two.")] = 8,
+    batch: Annotated[
+        int, typer.Option(min=1, max=MAX_BATCH, help="M: slots of a batch; psd has two.")
+    ] = 8,
     k: Annotated[int, typer.Option("--k", min=1, max=32, help="Draft tokens a step.")] = 4,
     max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens a request.")] = 64,
     synthetic_acceptance: Annotated[

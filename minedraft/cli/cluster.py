@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from minedraft.admin import Status
 
+MAX_BATCH = 1024
+"""Largest batch that a coordinator takes (`MAX_ROWS` of its config)."""
 _COORDINATOR_GRACE_S = 12.0  # it lets live requests finish first
 _WORKER_GRACE_S = 8.0
 _JOIN_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _MAX_DRAFT_TOKENS = 16
-_MAX_ROWS = 64
+_ROWS = 64
 _NO_SECURITY = {field.metadata["env"]: "" for field in fields(SecurityConfig)}
 """Our children are told everything: what a variable says about clients must not reach them."""
 
@@ -225,7 +227,7 @@ def coordinator_arguments(spec: ClusterSpec, verifier: str, drafters: tuple[str,
         f"--num-draft-tokens={spec.mode.num_draft_tokens}",
         # Room for `Admin.SetMode`: these two size the packets of the link for good.
         f"--max-draft-tokens={max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens)}",
-        f"--max-rows={max(_MAX_ROWS, 2 * spec.mode.max_batch_size)}",
+        f"--max-rows={min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_BATCH)}",
     ]
     return [*arguments, f"--link={spec.link}"] if spec.link else arguments
 

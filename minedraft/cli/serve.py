@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from minedraft.admin import Mode
-from minedraft.cli.cluster import Cluster, ClusterSpec, check_port
+from minedraft.cli.cluster import MAX_BATCH, Cluster, ClusterSpec, check_port
 from minedraft.cli.models import resolve
 from minedraft.cli.options import DEFAULT_ADDRESS, err
 from minedraft.errors import ConfigError
@@ -34,7 +34,7 @@ def serve(
         str,
         typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotating."),
     ] = "psd",
-    batch: Annotated[int, typer.Option(min=1, help="Most requests in a batch.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, max=MAX_BATCH, help="Most requests in a batch.")] = 8,
     k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens a step.")] = 4,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     listen: Annotated[

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from minedraft.errors import ConfigError
 from minedraft.link.spec import Transport
 from minedraft.security.config import SecurityConfig
+from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.transport_choice import AUTO
 
 MAX_BATCHES = 8
 MAX_ROWS = 1024
+_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,33 @@ class CoordinatorConfig:
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
         _range("max_waiting_requests", self.max_waiting_requests, 0, 2**20)
         _range("q_width", self.q_width, 1, 64)
+        _positive("link_timeout_s", self.link_timeout_s)
+        _positive("step_timeout_s", self.step_timeout_s)
+        _range("reconnect_s", self.reconnect_s, 0.0, _DAY_S)
+        _range("grace_s", self.grace_s, 0.0, _DAY_S)
         links = (AUTO, *(transport.value for transport in Transport))
         if self.link not in links:
             raise ConfigError(f"link={self.link!r}, want one of {', '.join(links)}")
-        if not self.verifier:
-            raise ConfigError("verifier='': want host:port")
+        _address("verifier", self.verifier)
+        for index, address in enumerate(self.drafters):
+            if DrafterName.parse(address) is None:
+                _address("drafters", address)
+            if address in self.drafters[:index]:
+                raise ConfigError(f"drafters={address!r}: named twice; a drafter has one member")
 
 
-def _range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{name}={value}, want {low}..{high}")
+def _range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # a NaN is in no range
+        raise ConfigError(f"{name}={value}, want {low:g}..{high:g}")
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value <= _DAY_S:
+        raise ConfigError(f"{name}={value}, want more than 0 and at most {_DAY_S:g}")
+
+
+def _address(name: str, value: str) -> None:
+    host, _, port = value.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= 65535  # noqa: PLR2004 16 bits
+    if not (host and is_port) and not value.startswith("unix:"):
+        raise ConfigError(f"{name}={value!r}: want host:port with a port of 1..65535")

@@ -6,6 +6,7 @@ import pytest
 
 from minedraft.admin import Mode
 from minedraft.cli.cluster import (
+    MAX_BATCH,
     ClusterSpec,
     check_port,
     coordinator_arguments,
@@ -14,6 +15,7 @@ from minedraft.cli.cluster import (
 )
 from minedraft.cli.serve import build_mode, find_models
 from minedraft.errors import ConfigError
+from minedraft.services.coordinator.config import MAX_ROWS, CoordinatorConfig
 
 
 @pytest.fixture
@@ -48,6 +50,27 @@ def test_modes_are_numbers():
         build_mode("pearl", 4, 3)
     with pytest.raises(ConfigError, match="k=0"):
         build_mode("psd", 4, 0)
+
+
+@pytest.mark.parametrize("command", ["serve", "bench"])
+def test_a_batch_that_no_coordinator_takes_is_named_before_anything_is_started(minedraft, command):
+    result = minedraft(command, "--target", "/nowhere", "--batch", str(MAX_BATCH + 1))
+    assert result.exit_code == 2
+    assert "--batch" in result.stderr
+    assert "less than or equal to 1024" in result.stderr
+
+
+@pytest.mark.parametrize("batch", [1, 33, 600, MAX_BATCH])
+def test_every_batch_that_is_taken_makes_a_coordinators_settings(batch):
+    spec = ClusterSpec("t", "d", build_mode("psd", batch, 4))
+    arguments = coordinator_arguments(spec, "v:1", ("d:1",))
+    numbers = {
+        name.removeprefix("--").replace("-", "_"): int(value)
+        for name, _, value in (argument.partition("=") for argument in arguments)
+        if value.isdigit()
+    }
+    assert CoordinatorConfig(**numbers).max_batch_size == batch
+    assert MAX_BATCH == MAX_ROWS
 
 
 def test_models_are_directories_checked_first(tmp_path):

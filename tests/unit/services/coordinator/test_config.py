@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from minedraft.errors import ConfigError
@@ -28,6 +30,18 @@ def test_the_defaults_are_a_service_on_this_machine():
         {"q_width": 0},
         {"q_width": 65},
         {"link": "pigeon"},
+        {"link_timeout_s": 0.0},
+        {"link_timeout_s": math.nan},
+        {"step_timeout_s": 0.0},
+        {"step_timeout_s": math.inf},
+        {"reconnect_s": -1.0},
+        {"reconnect_s": math.nan},
+        {"grace_s": -1.0},
+        {"verifier": ""},
+        {"verifier": "nohost"},
+        {"verifier": ":50052"},
+        {"verifier": "host:0"},
+        {"verifier": "host:70000"},
     ],
     ids=str,
 )
@@ -37,9 +51,21 @@ def test_a_setting_out_of_range_is_named_with_its_value(setting):
         CoordinatorConfig(**setting)
 
 
-def test_a_coordinator_without_a_verifier_is_refused():
-    with pytest.raises(ConfigError, match="verifier=''"):
-        CoordinatorConfig(verifier="")
+@pytest.mark.parametrize("address", ["nohost", "", "host:", "host:grpc", "dns:host"])
+def test_a_drafter_without_host_and_port_is_named(address):
+    with pytest.raises(ConfigError, match=f"drafters={address!r}: want .*host:port"):
+        CoordinatorConfig(drafters=("host:1", address))
+
+
+@pytest.mark.parametrize("address", ["host:1", "dns:host:1"])
+def test_a_drafter_named_twice_is_refused(address):
+    with pytest.raises(ConfigError, match=f"drafters='{address}': named twice"):
+        CoordinatorConfig(drafters=(address, "other:1", address))
+
+
+def test_any_kind_of_address_will_do():
+    drafters = ("host:1", "[::1]:65535", "dns:host:1", "unix:/run/drafter")
+    assert CoordinatorConfig(verifier="unix:/run/verifier", drafters=drafters).drafters == drafters
 
 
 def test_k_may_be_0_and_nobody_may_draft():
