@@ -43,6 +43,8 @@ class Flight:
     blocks: set[int]
     """What the step may touch; nobody else may get any of it before the step has ended."""
     drafts_in: bool = False
+    decoding: frozenset[str] = frozenset()
+    """Owners that are past their prefill."""
 
 
 @dataclass
@@ -65,6 +67,8 @@ class CoreModel:
         self.live: dict[str, Wanted] = {}
         self.ended: dict[str, int] = {}
         self.outputs: dict[str, list[int]] = {}
+        self.failed: dict[str, int] = {}
+        """Failures of the verifier at a step with this one in it, since it last decoded."""
         self.flights: dict[int, Flight] = {}
         self.order: list[int] = []  # batches, in the order their plans went to the verifier
         self.answers: deque[VerifyResult] = deque()
@@ -157,20 +161,22 @@ class CoreModel:
         by_row = {r.row_id: r for r in self.core.requests.values() if r.row_id}
         owners = {row.row_id: str(by_row[row.row_id].request_id) for row in verify.rows}
         assert set(owners.values()) <= set(self.core.batches.members(verify.batch))
-        prefilled = 0
+        assert len(owners) == 1 or not self.failed.keys() & set(owners.values()), "not alone"
+        prefilled, decoding = 0, set()
         for row in verify.rows:
             request = by_row[row.row_id]
             if request.phase is Phase.PREFILLING:
                 prefilled += row.num_feed
                 assert row.num_draft_tokens == 0
             else:
+                decoding.add(request.request_id)
                 assert row.num_feed == 1
                 assert row.num_draft_tokens == self._expected_k(request, epoch)
         assert prefilled <= BUDGET
         blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
         for flight in self.flights.values():
             assert not blocks & flight.blocks, "a block that a step in flight may write"
-        self.flights[verify.batch] = Flight(verify, owners, blocks)
+        self.flights[verify.batch] = Flight(verify, owners, blocks, decoding=frozenset(decoding))
         self.order.append(verify.batch)
 
     def _expected_k(self, request, epoch) -> int:
@@ -224,6 +230,8 @@ class CoreModel:
         for request, row in committed:
             self.core.commit(request, row.token_ids)
             self.num_outputs += len(row.token_ids)
+            if request.request_id in flight.decoding:
+                self.failed.pop(request.request_id, None)
             want = self.live[request.request_id]
             output = request.output_token_ids
             assert output == continuation(want.prompt, len(output))
@@ -288,6 +296,17 @@ class CoreModel:
         self.order.clear()
         self.verifier = None
         self._forget_drafters([*self.doubles])
+
+    def fail_verifier(self) -> None:
+        """It fails at what it is running: those in that step are to blame, and nobody else."""
+        blamed = list(self.flights[self.order[0]].owners.values()) if self.order else []
+        for request_id in blamed:
+            self.failed[request_id] = self.failed.get(request_id, 0) + 1
+        given_up = [str(request.request_id) for request in self.core.blame()]
+        assert given_up == [request_id for request_id in blamed if self.failed[request_id] == 3]
+        for request_id in given_up:
+            self.abort(request_id)
+        self.lose_verifier()
 
     def bring_verifier_up(self) -> None:
         self.verifier = VerifierDouble(

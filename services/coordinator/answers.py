@@ -8,8 +8,27 @@ from minedraft.errors import ProtocolError
 from minedraft.services.coordinator.request import Phase
 
 if TYPE_CHECKING:
-    from minedraft.plans import RowResult
+    from minedraft.plans import RowResult, VerifyResult
     from minedraft.services.coordinator.request import Request
+    from minedraft.services.coordinator.residency import Step
+
+
+def live_rows(step: Step, result: VerifyResult, vocab_size: int) -> list[tuple[Request, RowResult]]:
+    """Rows of a step's answer whose requests still live; the others ended meanwhile.
+
+    Raises:
+        ProtocolError: a row makes no sense, or one is missing.
+    """
+    left = dict(step.requests)
+    found = []
+    for row in result.rows:
+        request = left.pop(row.row_id, None)
+        if request is not None:
+            check_row(request, row, step.num_draft_tokens[row.row_id], vocab_size)
+            found.append((request, row))
+    if left:
+        raise ProtocolError(f"step {step.step_id}: rows {sorted(left)} are missing")
+    return found
 
 
 def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:

@@ -19,16 +19,16 @@ from minedraft.errors import (
     DuplicateRequestError,
     InvalidRequestError,
     PreconditionError,
-    ProtocolError,
     QueueFullError,
 )
-from minedraft.services.coordinator.answers import check_row
+from minedraft.services.coordinator.answers import live_rows
 from minedraft.services.coordinator.batch_manager import BatchManager
 from minedraft.services.coordinator.counters import Counters
 from minedraft.services.coordinator.drafters import Drafters
 from minedraft.services.coordinator.planner import Planner
 from minedraft.services.coordinator.request import Event, Phase
 from minedraft.services.coordinator.residency import Residency
+from minedraft.services.coordinator.suspects import blame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +116,16 @@ class Core:
         self._home.blocks = BlockAllocator(info.num_blocks, info.block_size)
         return [r for r in self._home.live.values() if not self._fits(r)]
 
+    def blame(self) -> list[Request]:
+        """The verifier failed at the step it was running: see `suspects`.
+
+        Returns:
+            Live requests that it has failed at too often; the caller ends them.
+        """
+        if not self._verify_queue:
+            return []
+        return blame(self._home.in_flight[self._verify_queue[0]].requests.values())
+
     def verifier_lost(self) -> None:
         """The verifier session ended: every live request starts over from its committed tokens."""
         self._verify_queue.clear()
@@ -198,30 +208,22 @@ class Core:
             Live requests with new tokens.
 
         Raises:
-            ProtocolError: a row does not start from the committed length, or makes no sense.
+            ProtocolError: a row does not start from the committed length, or makes no sense. The
+                step stays in flight: it is what the verifier failed at.
         """
-        step = self._home.land(result.batch, result.step_id)
-        if step is None or self._verifier is None:
+        step = self._home.in_flight.get(result.batch)
+        if step is None or step.step_id != result.step_id or self._verifier is None:
             self._counters.num_stale_results += len(result.rows)
             return []
-        self._verify_queue.remove(result.batch)
-        committed = []
-        num_stale = 0
-        for row in result.rows:
-            request = step.requests.pop(row.row_id, None)
-            if request is None:  # aborted meanwhile
-                num_stale += 1
-                continue
-            check_row(request, row, step.num_draft_tokens[row.row_id], self._verifier.vocab_size)
-            if row.token_ids:
-                committed.append((request, row))
-        if step.requests:
-            raise ProtocolError(f"step {step.step_id}: rows {sorted(step.requests)} are missing")
+        rows = live_rows(step, result, self._verifier.vocab_size)
+        # Counted only now: an answer that made no sense leaves no trace.
+        self._home.land(step.batch, step.step_id)
+        self._verify_queue.remove(step.batch)
         if result.num_stale_drafts and not step.is_drafted:
             self._drafters.suspect(step.epoch)
-        # Counted only now: an answer that made no sense leaves no trace.
         self._counters.verified(result)
-        self._counters.num_stale_results += num_stale
+        self._counters.num_stale_results += len(result.rows) - len(rows)
+        committed = [(request, row) for request, row in rows if row.token_ids]
         for request, row in committed:
             request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
         self._mark_verifying()
@@ -280,10 +282,10 @@ class Core:
         """Whether nothing is live and nothing in flight."""
         return not self._home.live and not self._home.in_flight
 
-    def in_flight_requests(self) -> tuple[Request, ...]:
-        """Live requests of the steps in flight."""
-        steps = self._home.in_flight.values()
-        return tuple(request for step in steps for request in step.requests.values())
+    @property
+    def is_stepping(self) -> bool:
+        """Whether a step is in flight, even if all its requests have ended meanwhile."""
+        return bool(self._home.in_flight)
 
     def in_flight_step(self, batch: int) -> int:
         """Step id in flight for a batch; 0: none."""

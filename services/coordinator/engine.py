@@ -37,7 +37,6 @@ _DRAFT_TIMEOUT_FACTOR = 6
 """Times the longest of the last draft steps; generous, because a step without drafts is dear and
 a dead drafter is noticed by its link, not by this."""
 _NUM_RECENT_DRAFTS = 16
-_MAX_FAILED_STEPS = 3
 
 
 @dataclass(slots=True)
@@ -138,20 +137,17 @@ class Engine:
         """The verifier session ended; live requests wait for the next one.
 
         Args:
-            by_failure: It failed at its work, rather than going away. A request that was in the
-                step each of several times is given up: it may be what the verifier fails at, and
-                must not take everybody else along for ever.
+            by_failure: It failed at its work or never answered, rather than going away. A request
+                it does so at each of several times is given up: it must not take everybody else
+                along for ever.
         """
-        if by_failure:
-            for request in self.core.in_flight_requests():
-                request.num_failed_steps += 1
-                if request.num_failed_steps >= _MAX_FAILED_STEPS:
-                    log.error("request.given_up", request_id=request.request_id)
-                    err = ProtocolError(
-                        f"the verifier failed {request.num_failed_steps} times at a step with "
-                        "this request in it"
-                    )
-                    self._fail(self._samples[request.request_id], err)
+        for request in self.core.blame() if by_failure else ():
+            log.error("request.given_up", request_id=request.request_id)
+            err = ProtocolError(
+                f"the verifier failed {request.num_failed_steps} times at a step with this "
+                "request in it"
+            )
+            self._fail(self._samples[request.request_id], err)
         self._send_verify = None
         self._send_draft.clear()
         self.timeline.forget_plans()
@@ -187,7 +183,7 @@ class Engine:
     @property
     def stalled_ns(self) -> int:
         """Time since the last answer of the verifier, while a step is in flight; else 0."""
-        if not self.core.in_flight_requests():
+        if not self.core.is_stepping:
             return 0
         return self._clock() - self._last_progress_ns
 
@@ -247,7 +243,7 @@ class Engine:
             )
         )
         try:
-            if not self.core.in_flight_requests():
+            if not self.core.is_stepping:
                 self._last_progress_ns = self._clock()
             for draft, verify in self.core.plan():
                 self.timeline.planned(draft, verify)

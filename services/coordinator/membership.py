@@ -85,6 +85,8 @@ class Membership:
         """Who has, or is opening, the session of a drafter process; by its instance id."""
         self._linking: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
         """Whose link is being formed."""
+        self._stalled: VerifierConnection | None = None
+        """The last one that was left because it did not answer."""
         self._target_known = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
@@ -213,7 +215,8 @@ class Membership:
                 member.connection = None
                 for drafter in self.drafters:
                     self.unlink(drafter)
-                self.engine.verifier_lost(by_failure=by_failure)
+                is_stalled = connection is self._stalled
+                self.engine.verifier_lost(by_failure=by_failure or is_stalled)
             await connection.close()
 
     async def _watch_steps(self) -> None:
@@ -223,6 +226,7 @@ class Membership:
             connection = self.verifier.connection
             if connection is not None and self.engine.stalled_ns > self._step_timeout_s * 1e9:
                 log.error("verifier.stalled", stalled_s=self.engine.stalled_ns // 10**9)
+                self._stalled = connection
                 await connection.close()
 
     async def _drafter_session(self, member: Member[DrafterConnection]) -> None:

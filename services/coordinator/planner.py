@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.request import Phase
 from minedraft.services.coordinator.residency import Step
-from minedraft.services.coordinator.scheduler import Limits, schedule, warm_up
+from minedraft.services.coordinator.scheduler import Limits, StepRows, schedule, warm_up
+from minedraft.services.coordinator.suspects import apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from minedraft.admin import Mode
     from minedraft.services.coordinator.drafters import Drafters
     from minedraft.services.coordinator.residency import Residency
-    from minedraft.services.coordinator.scheduler import StepRows
     from minedraft.types import ModelInfo
 
     Plans: TypeAlias = tuple[DraftPlan | None, VerifyPlan]
@@ -71,7 +71,11 @@ class Planner:
         epoch, drafter = self._drafters.of_batch(batch)
         limits = self._limits(mode, verifier, epoch, drafter)
         home.begin_plan()
-        rows = schedule(home.members(batch), limits, home.reserve)
+        rows = StepRows()
+        for group in apart(home.members(batch)):
+            rows = schedule(group, limits, home.reserve)
+            if rows.verify_rows:
+                break
         if not rows.verify_rows:
             return
         home.batches.start()

@@ -109,7 +109,7 @@ class Request:
     """Committed tokens each drafter was told of, by epoch; absent: the row is not open there."""
     stats: SpeculationStats = field(default_factory=SpeculationStats)
     num_failed_steps: int = 0
-    """Steps with this request in them during which the verifier failed."""
+    """Steps with this request in them at which the verifier failed since it last decoded."""
     max_token_id: int = 0
     """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
 
@@ -152,7 +152,11 @@ class Request:
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Append verified tokens and note that all but the last have KV."""
-        self.advance(Event.PREFILLED if self.phase is Phase.PREFILLING else Event.COMMIT)
+        if self.phase is Phase.PREFILLING:
+            self.advance(Event.PREFILLED)
+        else:
+            self.advance(Event.COMMIT)
+            self.num_failed_steps = 0
         self.output_token_ids.extend(token_ids)
         self.max_token_id = max((self.max_token_id, *token_ids))
         self.num_computed = self.num_tokens - 1

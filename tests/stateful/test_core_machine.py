@@ -126,6 +126,14 @@ class CoreMachine(RuleBasedStateMachine):
             self.model.lose_verifier()
 
     @precondition(lambda self: self.model.verifier is not None)
+    @rule(again=st.booleans())
+    def verifier_fails(self, again):
+        self.model.fail_verifier()
+        if again:
+            self.model.bring_verifier_up()
+            self.model.plan()
+
+    @precondition(lambda self: self.model.verifier is not None)
     @rule(stays=st.booleans())
     def drafter_goes_or_comes(self, stays):
         if self.model.drafter is None or stays:
@@ -203,7 +211,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
 
     def verifier():
         if model.verifier is not None:
-            model.lose_verifier()
+            rng.choice((model.lose_verifier, model.fail_verifier))()
         else:
             model.bring_verifier_up()
 

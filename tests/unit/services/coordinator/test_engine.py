@@ -18,6 +18,7 @@ from minedraft.errors import (
 )
 from minedraft.plans import DraftResult, StepTiming
 from minedraft.services.coordinator.output import Finish
+from minedraft.services.coordinator.request import Phase
 from minedraft.services.coordinator.streams import EventStream
 from minedraft.types import FinishReason, RequestId
 from tests.engine_world import EngineWorld, make_sample, read
@@ -223,6 +224,68 @@ async def test_a_request_that_the_verifier_keeps_failing_at_is_given_up_and_the_
     assert (await read(good.stream))[0][0] == continuation((1, 2, 3), 9)
 
 
+def fail(world: EngineWorld, *, with_nonsense: bool = False) -> None:
+    """The verifier fails at the step it is running, and comes back."""
+    if with_nonsense:
+        result = world.verifier.run()
+        row = replace(result.rows[0], base_len=99)
+        with pytest.raises(ProtocolError, match="base_len 99"):
+            world.engine.on_verify_result(replace(result, rows=(row, *result.rows[1:])))
+    world.engine.verifier_lost(by_failure=True)
+    world.verifier_up()
+
+
+@pytest.mark.parametrize("with_nonsense", [False, True])
+async def test_only_the_step_that_the_verifier_was_running_is_to_blame(with_nonsense):
+    world = EngineWorld(Mode(2, 4, 0))
+    world.verifier_up()
+    bad, good = make_sample("bad", max_tokens=9), make_sample("good", max_tokens=9)
+    for sample in (bad, good):
+        world.engine.submit([sample])
+    for _ in range(3):  # the batches are filled anew each time: bad is in the first step
+        fail(world, with_nonsense=with_nonsense)
+    with pytest.raises(ProtocolError, match="failed 3 times at a step with this request"):
+        await read(bad.stream)
+    world.run_dry()
+    assert (await read(good.stream))[0][0] == continuation((1, 2, 3), 9)
+
+
+async def test_one_in_the_same_step_as_what_the_verifier_fails_at_survives_it():
+    world = EngineWorld(Mode(1, 4, 0))
+    world.verifier_up()
+    good = [make_sample(f"good{i}", max_tokens=9) for i in range(2)]
+    bad = make_sample("bad", max_tokens=9)
+    for sample in (good[0], bad, good[1]):
+        world.engine.submit([sample])
+    num_failures = 0
+    for _ in range(60):  # it fails at each step of decoding with bad in it
+        plan = world.verify_plans[-1]
+        is_in_step = any(row.row_id == bad.request.row_id for row in plan.rows)
+        if is_in_step and bad.request.phase is Phase.VERIFYING:
+            num_failures += 1
+            fail(world)
+        else:
+            world.verify()
+    assert num_failures == 3
+    with pytest.raises(ProtocolError, match="failed 3 times"):
+        await read(bad.stream)
+    for sample in good:
+        assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 9)
+
+
+async def test_failures_between_which_a_request_decodes_do_not_end_it():
+    world = EngineWorld(Mode(1, 4, 0))
+    world.verifier_up()
+    sample = make_sample("long", max_tokens=12)
+    world.engine.submit([sample])
+    for _ in range(4):
+        world.verify()
+        world.verify()
+        fail(world)
+    world.run_dry()
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 12)
+
+
 async def test_a_verifier_that_only_goes_away_is_nobodys_fault():
     world = EngineWorld()
     sample = make_sample("r")
@@ -252,6 +315,20 @@ async def test_the_engine_stalls_while_a_step_is_out_and_nothing_comes_back():
     world.verify()
     world.now_ns = 999
     assert world.engine.stalled_ns == 0, "nothing is out"
+
+
+async def test_a_step_stalls_even_if_all_its_requests_have_ended():
+    world = EngineWorld(Mode(2, 4, 0))
+    world.verifier_up()
+    for request_id in ("r0", "r1"):
+        world.engine.submit([make_sample(request_id)])
+    world.now_ns = 60
+    for request_id in ("r0", "r1"):
+        world.engine.abort(RequestId(request_id))
+    world.engine.submit([make_sample("late")])
+    world.now_ns = 90
+    assert world.core.num_waiting == 1
+    assert world.engine.stalled_ns == 90
 
 
 async def test_a_warm_up_says_nothing_of_how_long_a_draft_takes():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from minedraft.errors import WorkerUnavailableError
+from minedraft.errors import ProtocolError, WorkerUnavailableError
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.discovery import DrafterName
@@ -162,6 +162,23 @@ async def test_a_verifier_that_does_not_answer_is_left(world, monkeypatch):
     await world.until(lambda: world.core.verifier_info is not None)
     monkeypatch.setattr(type(world.engine), "stalled_ns", 10**15)
     await world.until(lambda: verifier.is_closed)
+
+
+async def test_a_request_that_the_verifier_hangs_at_is_given_up(world, monkeypatch):
+    stalled_ns = 0
+    monkeypatch.setattr(type(world.engine), "stalled_ns", property(lambda _engine: stalled_ns))
+    sample = make_sample("r")
+    world.engine.submit([sample])
+    for _ in range(3):
+        verifier = world.verifier()
+        await world.until(lambda double=verifier: double.plans)
+        stalled_ns = 10**15
+        await world.until(lambda double=verifier: double.is_closed)
+        stalled_ns = 0
+        verifier.end()
+        await world.until(lambda: world.core.verifier_info is None)
+    with pytest.raises(ProtocolError, match="failed 3 times"):
+        await read(sample.stream)
 
 
 async def test_a_process_under_two_addresses_is_one_drafter(world, monkeypatch):

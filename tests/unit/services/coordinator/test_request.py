@@ -20,6 +20,16 @@ def request(prompt=(1, 2, 3), output=(), phase=Phase.WAITING, max_tokens=10) -> 
     return made
 
 
+@pytest.mark.parametrize(("phase", "num_failed"), [(Phase.PREFILLING, 2), (Phase.VERIFYING, 0)])
+def test_decoding_clears_a_request_of_the_verifiers_failures_and_prefilling_does_not(
+    phase, num_failed
+):
+    live = request(phase=phase)
+    live.num_failed_steps = 2
+    live.commit((7,))
+    assert live.num_failed_steps == num_failed
+
+
 def test_every_phase_has_a_row():
     assert set(TRANSITIONS) == set(Phase)
 
