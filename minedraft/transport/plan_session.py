@@ -54,8 +54,9 @@ class PlanSessions(Generic[Plan, Answer]):
         self._start = start
         self._leaving: asyncio.Future[None] | None = None
         """Of the running session: resolved with why it must end."""
-        self._ended: asyncio.Event | None = None
-        """Of the newest session."""
+        self._turn = asyncio.Lock()
+        """Held while rows are in use: none of a session's plans may start once the rows are
+        forgotten for another one, however many have come and gone between the two."""
         self._answers: asyncio.Queue[Answer] | None = None
 
     @property
@@ -85,34 +86,39 @@ class PlanSessions(Generic[Plan, Answer]):
             self._leaving.set_exception(PreconditionError("another coordinator opened a session"))
         leaving = self._leaving = asyncio.get_running_loop().create_future()
         answers = self._answers = asyncio.Queue()  # bounded by the plans in flight
-        plans: asyncio.Queue[tuple[Plan, int]] = asyncio.Queue(_MAX_QUEUED_PLANS)
-        previous, ended = self._ended, asyncio.Event()
-        self._ended = ended
         log.info("session.started", peer=context.peer())
         try:
-            if previous is not None:  # none of its plans may start once the rows are forgotten
-                await previous.wait()
-            await self._begin()
-            # The coordinator waits for this: a link formed before `begin` would be dropped by it.
-            await context.send_initial_metadata(())
-            async with asyncio.TaskGroup() as group:
-                running: asyncio.Queue[asyncio.Future[Answer | None]] = asyncio.Queue(1)
-                workers = [
-                    group.create_task(self._start_plans(plans, running), name="session.start"),
-                    group.create_task(self._collect(running, answers), name="session.collect"),
-                    group.create_task(self._write(answers, context), name="session.write"),
-                    group.create_task(_fail_with(leaving), name="session.leaving"),
-                ]
-                async for request in requests:
-                    await plans.put((self._decode(request), time.perf_counter_ns()))
-                for worker in workers:
-                    worker.cancel()
+            async with self._turn:
+                await self._begin()
+                # The coordinator waits for this: `begin` would drop a link formed before it.
+                await context.send_initial_metadata(())
+                await self._run(requests, answers, leaving, context)
         finally:
             if self._leaving is leaving:
                 self._leaving = self._answers = None
             leaving.cancel()
-            ended.set()
             log.info("session.ended")
+
+    async def _run(
+        self,
+        requests: AsyncIterator[Any],
+        answers: asyncio.Queue[Answer],
+        leaving: asyncio.Future[None],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> None:
+        plans: asyncio.Queue[tuple[Plan, int]] = asyncio.Queue(_MAX_QUEUED_PLANS)
+        async with asyncio.TaskGroup() as group:
+            running: asyncio.Queue[asyncio.Future[Answer | None]] = asyncio.Queue(1)
+            workers = [
+                group.create_task(self._start_plans(plans, running), name="session.start"),
+                group.create_task(self._collect(running, answers), name="session.collect"),
+                group.create_task(self._write(answers, context), name="session.write"),
+                group.create_task(_fail_with(leaving), name="session.leaving"),
+            ]
+            async for request in requests:
+                await plans.put((self._decode(request), time.perf_counter_ns()))
+            for worker in workers:
+                worker.cancel()
 
     async def _start_plans(
         self,

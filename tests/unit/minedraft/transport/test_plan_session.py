@@ -262,6 +262,41 @@ async def test_of_many_coordinators_that_come_at_once_the_last_one_stays(worker,
     assert not worker.sessions.is_connected
 
 
+async def test_a_session_between_two_that_gives_up_lets_nobody_pass(worker, session):
+    """Its coordinator waited too long for the first one's plan, which takes its time to end."""
+    gate = asyncio.Event()
+    ended = []
+
+    async def start(plan: str, arrived_ns: int):
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            await gate.wait()
+            ended.append(plan)
+            raise
+
+    worker.sessions._start = start
+    session.send("stubborn")
+    await settled()
+    second = Session(worker)
+    await settled()
+    second.task.cancel()
+    await settled()
+    third = Session(worker)
+    await settled()
+    began_before = worker.began
+    gate.set()
+    await settled()
+    assert ended == ["stubborn"]
+    assert (began_before, worker.began) == (1, 2)
+    assert worker.sessions.is_connected
+    third.leave()
+    await third.task
+    with pytest.raises(asyncio.CancelledError):
+        await second.task
+    assert isinstance(await session.error(), PreconditionError)
+
+
 async def test_draining_ends_the_session_with_an_error_that_says_so(worker, session):
     await worker.sessions.drain()
     await worker.sessions.drain()
