@@ -139,7 +139,7 @@ async def _demo(
         verifier, drafter = spec.worker_cpus()
         out.print(f"verifier on core {verifier or 'any'}, drafter on core {drafter or 'any'}")
         out.rule("3. answers, streamed in parallel", align="left")
-        await _stream_answers(client, texts[:: len(texts) // _NUM_ANSWERS][:_NUM_ANSWERS], settings)
+        await _stream_answers(client, spread(texts, _NUM_ANSWERS), settings)
         out.rule("4. AR, SD and PSD with the same prompts", align="left")
         options = BenchOptions(
             prompts=texts,
@@ -159,6 +159,13 @@ async def _demo(
     _draw(measured, spec, out_dir)
     if settings.dtype == "float32" and not measured.identical_outputs:
         fail("outputs differ between modes in float32, where they must not")
+
+
+def spread(texts: Sequence[str], most: int) -> tuple[str, ...]:
+    """Take at most so many different ones, evenly spaced; a short file's prompts are repeated."""
+    different = tuple(dict.fromkeys(texts))
+    num = min(most, len(different))
+    return tuple(different[i * len(different) // num] for i in range(num))
 
 
 async def _stream_answers(client: Client, texts: Sequence[str], settings: Demo) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.cli.demo import DEMOS, data_file
+from minedraft.cli.demo import DEMOS, data_file, spread
 from minedraft.errors import ConfigError
 
 
@@ -74,6 +74,25 @@ def test_the_demo_ends_with_tables_picture_trace_and_verdict(minedraft, staged, 
     assert set(json.loads((out_dir / "bench-synthetic.json").read_text())["modes"]) == {
         "ar", "ar_2m", "sd", "sd_2m", "psd",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "want"),
+    [("a", "a"), ("abcabcabc", "abc"), ("abcd", "abcd"), ("abcdefgh", "aceg"), ("abcdefg", "abdf")],
+)
+def test_the_answers_are_of_different_prompts_from_all_over_the_file(texts, want):
+    assert "".join(spread(tuple(texts), 4)) == want
+
+
+def test_a_short_file_of_prompts_is_shown_whole(minedraft, staged, fake, tmp_path):
+    prompts = tmp_path / "three.jsonl"
+    prompts.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in "abc"))
+    result = minedraft("demo", "coder", "--prompts", str(prompts), "--out", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    streamed = [request.messages[0].content for request in fake.requests[:3]]
+    assert sorted(streamed) == ["a", "b", "c"]
+    assert "[3] ?" in result.stdout
+    assert "[4]" not in result.stdout
 
 
 def test_the_coder_demo_says_what_share_agrees(minedraft, staged, tmp_path):
