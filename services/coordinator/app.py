@@ -62,7 +62,13 @@ async def run(
         max_waiting=config.max_waiting_requests,
     )
     engine = Engine(core, Timeline())
-    membership = Membership(config, engine, tokenizer.fingerprint if tokenizer else "", credentials)
+    membership = Membership(
+        config,
+        engine,
+        tokenizer.fingerprint if tokenizer else "",
+        credentials,
+        num_token_ids=tokenizer.vocab_size if tokenizer else 0,
+    )
     handler = Handler(
         config=config,
         engine=engine,

@@ -1,4 +1,9 @@
-"""Whether a worker fits: compared before it is used. Says what differs. Pure."""
+"""Whether a worker fits: compared before it is used. Says what differs. Pure.
+
+Protocol version, vocabulary, sizes. What a drafter can do beyond that is how its drafts may travel:
+`transport_choice` compares it with the verifier's. The NCCL versions of two workers are compared by
+themselves, before a communicator is begun (minedraft/link/nccl.py); the coordinator has no NCCL.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,7 @@ def check_verifier(
     tokenizer_fingerprint: str,
     known: ModelInfo | None,
     known_acceptance: str = "",
+    num_token_ids: int = 0,
 ) -> None:
     """Check a verifier that wants to join.
 
@@ -27,11 +33,13 @@ def check_verifier(
         known: The model of the verifier before it, if there was one: requests that wait for its
             return were begun with that model.
         known_acceptance: Its acceptance rule.
+        num_token_ids: Of the coordinator's own tokenizer; 0: not compared.
 
     Raises:
         IncompatibleWorkerError: another protocol, vocabulary or model.
     """
     _check_protocol(info)
+    _check_sizes("verifier", info.model, num_token_ids)
     theirs = info.model.tokenizer_fingerprint
     if tokenizer_fingerprint and theirs != tokenizer_fingerprint:
         raise IncompatibleWorkerError(
@@ -49,10 +57,8 @@ def check_verifier(
         )
 
 
-def check_drafter(info: WorkerInfo, target: ModelInfo | None) -> None:
+def check_drafter(info: WorkerInfo, target: ModelInfo | None, num_token_ids: int = 0) -> None:
     """Check a drafter that wants to join.
-
-    Padded vocabularies of different sizes are fine: what counts is that ids mean the same.
 
     Raises:
         IncompatibleWorkerError: another protocol or vocabulary, or nothing to compare it with.
@@ -60,15 +66,19 @@ def check_drafter(info: WorkerInfo, target: ModelInfo | None) -> None:
     _check_protocol(info)
     if target is None:
         raise IncompatibleWorkerError("no verifier yet to compare this drafter with")
-    check_draft_model(info.model, target)
+    check_draft_model(info.model, target, num_token_ids)
 
 
-def check_draft_model(draft: ModelInfo, target: ModelInfo) -> None:
+def check_draft_model(draft: ModelInfo, target: ModelInfo, num_token_ids: int = 0) -> None:
     """Check a draft model against the target.
 
+    Padded vocabularies of different sizes are fine: what counts is that ids mean the same. So is a
+    shorter context: requests beyond it go on without drafts.
+
     Raises:
-        IncompatibleWorkerError: another vocabulary.
+        IncompatibleWorkerError: another vocabulary, or not all of it.
     """
+    _check_sizes("drafter", draft, num_token_ids)
     mine, theirs = target.tokenizer_fingerprint, draft.tokenizer_fingerprint
     if mine != theirs:
         raise IncompatibleWorkerError(
@@ -83,6 +93,18 @@ def _check_protocol(info: WorkerInfo) -> None:
         raise IncompatibleWorkerError(
             f"{info.model.name}: protocol version {info.identity.protocol_version}, "
             f"this coordinator speaks {PROTOCOL_VERSION}"
+        )
+
+
+def _check_sizes(role: str, model: ModelInfo, num_token_ids: int) -> None:
+    if model.vocab_size < max(num_token_ids, 1):
+        raise IncompatibleWorkerError(
+            f"{role} {model.name}: vocab_size={model.vocab_size}, "
+            f"the tokenizer has {num_token_ids or 'more'} ids"
+        )
+    if model.max_model_len < 1:
+        raise IncompatibleWorkerError(
+            f"{role} {model.name}: max_model_len={model.max_model_len}, want at least 1"
         )
 
 

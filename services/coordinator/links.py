@@ -66,6 +66,15 @@ class Linker:
         """A link broke that nobody uses yet: it may be in the making."""
         self._lost = {*sorted(self._lost)[-_MAX_LOST:], epoch}
 
+    def check(self, drafter: WorkerInfo) -> None:
+        """Check that a drafter can be linked to the verifier.
+
+        Raises:
+            IncompatibleWorkerError: they share no transport, or not the one configured.
+        """
+        if self.verifier.info is not None:
+            self._choice.choose(self.verifier.info, drafter)
+
     async def form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
         """Form a link to a drafter.
 

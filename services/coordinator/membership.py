@@ -54,6 +54,7 @@ class Membership:
         engine: Told of comings and goings.
         tokenizer_fingerprint: Of the coordinator's own tokenizer; "": not compared.
         credentials: Who this coordinator is to its workers.
+        num_token_ids: Of that tokenizer; a model's vocabulary may be padded beyond them.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class Membership:
         engine: Engine,
         tokenizer_fingerprint: str,
         credentials: Credentials | None = None,
+        *,
+        num_token_ids: int = 0,
     ) -> None:
         self.engine = engine
         self.verifier: Member[VerifierConnection] = Member("verifier", config.verifier)
@@ -79,6 +82,7 @@ class Membership:
         self._reconnect_s = config.reconnect_s
         self._step_timeout_s = config.step_timeout_s
         self._fingerprint = tokenizer_fingerprint
+        self.num_token_ids = num_token_ids
         self._credentials = credentials
         self._changed = asyncio.Event()
         self._owners: dict[str, Member[DrafterConnection]] = {}
@@ -189,6 +193,7 @@ class Membership:
                 tokenizer_fingerprint=self._fingerprint,
                 known=self.model,
                 known_acceptance=self.acceptance,
+                num_token_ids=self.num_token_ids,
             )
             async with connection.session(_HANDSHAKE_S) as answers:
                 self.model, self.acceptance = info.model, info.acceptance
@@ -236,7 +241,8 @@ class Membership:
         )
         try:
             member.info = info = await connection.get_info(_HANDSHAKE_S)
-            check_drafter(info, self.model)
+            check_drafter(info, self.model, self.num_token_ids)
+            self.linker.check(info)
             with self._owned(member, info.identity.instance_id):
                 async with connection.session(_HANDSHAKE_S) as answers:
                     member.connection, member.last_error = connection, ""

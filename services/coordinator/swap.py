@@ -22,6 +22,7 @@ from minedraft.errors import (
     SwapInProgressError,
     WorkerUnavailableError,
 )
+from minedraft.services.coordinator.handshake import check_draft_model
 from minedraft.services.coordinator.members import Member
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Swapper:
         self._attempt = 0
         try:
             if new is old:
+                check_draft_model(model, target, self._membership.num_token_ids)
                 await self._membership.hand_over(old)
             formed, old_epoch, warm_up_ns = await self._take_over(old, new, model)
         except BaseException:

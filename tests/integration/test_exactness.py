@@ -9,6 +9,7 @@ import pytest
 from minedraft.types import Speculation
 from tests.integration.cluster import cluster
 from tests.integration.conftest import gather
+from tests.tiny_models import make_tiny_llama
 
 MODES = {"ar": 1, "sd": 1, "psd": 2}
 MIXED = [list(range(5, 6 + 3 * i)) for i in range(16)]
@@ -47,6 +48,19 @@ async def drained(client):
     assert status.is_idle
     assert status.num_blocks_used == 0
     return status
+
+
+async def test_a_drafter_with_a_shorter_context_drafts_up_to_it(target_dir, tmp_path, plain_greedy):
+    short = make_tiny_llama(tmp_path / "short", layers=1, max_len=16)
+    prompts = [MIXED[1], MIXED[4], MIXED[15]]
+    async with cluster(target_dir, short) as c:
+        results = await run_all(c.client, prompts, temperature=0)
+        assert [r.token_ids for r in results] == [plain_greedy(p, NUM_TOKENS) for p in prompts]
+        drafted = [r.choices[0].speculation.num_draft_tokens for r in results]
+        assert drafted[0] > 0, "4 tokens at first"
+        assert drafted[2] == 0, "46 tokens at first"
+        (drafter,) = [w for w in (await drained(c.client)).workers if w.role == "drafter"]
+        assert (drafter.link_epoch, drafter.last_error) == (1, "")
 
 
 @pytest.mark.parametrize("kind", ["oracle", "anti_oracle", "scripted", "model"])

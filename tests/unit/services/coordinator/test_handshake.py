@@ -51,6 +51,24 @@ def test_a_drafter_may_have_a_padded_vocabulary_and_a_model_of_its_own():
     check_drafter(info(name="draft", vocab_size=512, max_model_len=7, dtype="bfloat16"), MODEL)
 
 
+def test_a_vocabulary_may_be_padded_but_has_every_id_of_the_tokenizer():
+    check_verifier(info(), tokenizer_fingerprint="", known=None, num_token_ids=500)
+    check_drafter(info(vocab_size=512), MODEL, 500)
+    with pytest.raises(IncompatibleWorkerError, match=r"verifier .* vocab_size=500, .* 501 ids"):
+        check_verifier(info(), tokenizer_fingerprint="", known=None, num_token_ids=501)
+    with pytest.raises(IncompatibleWorkerError, match=r"drafter .* vocab_size=499, .* 500 ids"):
+        check_drafter(info(vocab_size=499), MODEL, 500)
+
+
+@pytest.mark.parametrize("size", ["vocab_size", "max_model_len"])
+def test_a_model_without_a_size_is_refused_on_both_sides(size):
+    nothing = info(**{size: 0})
+    with pytest.raises(IncompatibleWorkerError, match=f"verifier target: {size}=0"):
+        check_verifier(nothing, tokenizer_fingerprint="", known=None)
+    with pytest.raises(IncompatibleWorkerError, match=f"drafter target: {size}=0"):
+        check_drafter(nothing, MODEL)
+
+
 def test_a_drafter_with_another_vocabulary_is_refused_with_what_differs():
     with pytest.raises(IncompatibleWorkerError) as caught:
         check_drafter(info(name="draft", vocab_size=7, tokenizer_fingerprint="c" * 64), MODEL)

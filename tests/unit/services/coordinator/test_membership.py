@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -52,6 +53,44 @@ async def test_a_drafter_with_another_vocabulary_is_refused_and_the_service_goes
     world.engine.submit([sample])
     world.work()
     assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
+
+
+async def test_a_drafter_that_lacks_the_links_transport_is_refused_before_a_session(world):
+    world.verifier()
+    drafter = world.drafter()
+    drafter.info = replace(drafter.info, transports=("grpc",))
+    member = world.membership.drafters[0]
+    await world.until(lambda: member.last_error)
+    assert member.last_error == "link=local: the verifier has local; the drafter has grpc"
+    assert not drafter.is_open
+
+
+async def test_workers_have_every_id_of_the_coordinators_tokenizer(world):
+    world.membership.num_token_ids = 51
+    verifier = world.verifier()
+    await world.until(lambda: "vocab_size=50" in world.membership.verifier.last_error)
+    verifier.leave()
+    world.verifier(vocab_size=64)
+    world.drafter()
+    await world.until(lambda: "vocab_size=50" in world.membership.drafters[0].last_error)
+
+
+async def test_a_drafter_with_a_shorter_context_drafts_up_to_it(world):
+    world.verifier()
+    drafter = world.drafter()
+    drafter.info = replace(drafter.info, model=replace(drafter.info.model, max_model_len=12))
+    await world.until(lambda: world.core.epoch == 1)
+    sample = make_sample("r", max_tokens=30)
+    world.engine.submit([sample])
+    num_drafts_by_len = {}
+    while not world.core.is_idle:
+        for plan in drafter.plans:
+            num_drafts_by_len |= {row.base_len: row.num_draft_tokens for row in plan.rows}
+        world.draft()
+        world.verify()
+    assert max(num_drafts_by_len.values()) > 0
+    assert all(length + k <= 12 for length, k in num_drafts_by_len.items())
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 30)
 
 
 async def test_a_verifier_of_another_vocabulary_than_the_tokenizer_is_refused(world):

@@ -213,6 +213,15 @@ async def test_a_drafter_of_another_protocol_is_refused_at_once(world):
     await old_one_stays(world)
 
 
+async def test_a_model_that_lacks_ids_is_given_up(world):
+    world.membership.num_token_ids = 51
+    with pytest.raises(IncompatibleWorkerError, match=r"drafter new: vocab_size=50, .* 51 ids"):
+        await world.swapper.swap(IN_PLACE)
+    assert world.old.formed == [1]
+    assert world.old.dropped == [0]
+    await old_one_stays(world)
+
+
 async def test_without_a_drafter_there_is_nobody_to_load_a_model(world):
     world.old.end()
     await world.until(lambda: world.core.epoch == 0)
