@@ -19,6 +19,12 @@ K8S = ROOT / "deploy" / "k8s"
 OVERLAYS = ("cpu-demo", "one-node", "two-node")
 EXTRA_COMPONENTS = ("dra", "image-volumes", "keda", "podmonitor")
 """Those that no overlay has: whoever wants one adds it to a copy of an overlay."""
+ADDITIONS = {
+    "cpu-demo": ("gpu", "image-volumes", "keda", "mtls", "podmonitor"),
+    "one-node": (*EXTRA_COMPONENTS, "rdma"),
+    "two-node": EXTRA_COMPONENTS,
+}
+"""What makes sense on top of each overlay: dra and rdma only where devices are."""
 ROLES = ("coordinator", "drafter", "verifier")
 WORKERS = ("drafter", "verifier")
 

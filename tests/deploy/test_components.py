@@ -6,11 +6,29 @@ import importlib.util
 import re
 
 import pytest
+import yaml
 
 from minedraft.services.coordinator.config import CoordinatorConfig
-from tests.deploy.rendered import EXTRA_COMPONENTS, K8S, WORKERS, rendered
+from tests.deploy.rendered import (
+    ADDITIONS,
+    EXTRA_COMPONENTS,
+    K8S,
+    OVERLAYS,
+    ROLES,
+    WORKERS,
+    env,
+    rendered,
+)
 
 GPU = "nvidia.com/gpu"
+HELPER_VARIABLES = {
+    "follow-drafter-choice": {"MINEDRAFT_ADDRESS", "CHOICE_FILE", "TLS_DIRECTORY", "HOME"},
+    "status-exporter": {"MINEDRAFT_ADDRESS", "EXPORTER_LISTEN", "TLS_DIRECTORY", "HOME"},
+}
+PAIRS = [(overlay, (name,)) for overlay, names in ADDITIONS.items() for name in names]
+TOGETHER = [(overlay, names) for overlay, names in ADDITIONS.items()]
+REVERSED = [(overlay, names[::-1]) for overlay, names in ADDITIONS.items()]
+each_addition = pytest.mark.parametrize(("overlay", "components"), PAIRS + TOGETHER + REVERSED)
 
 
 def load_script(path):
@@ -25,9 +43,47 @@ def test_every_component_is_in_an_overlay_or_tested_beside_one():
     assert there == {"gpu", "mtls", "rdma", *EXTRA_COMPONENTS}
 
 
-@pytest.mark.parametrize("component", EXTRA_COMPONENTS)
-def test_a_component_renders_alone(component):
-    assert rendered("one-node", (component,)).objects
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_component_is_in_an_overlay_or_added_to_it_or_needs_devices(overlay):
+    there = {path.parent.name for path in (K8S / "components").glob("*/kustomization.yaml")}
+    text = yaml.safe_load((K8S / "overlays" / overlay / "kustomization.yaml").read_text())
+    has = {path.rpartition("/")[2] for path in text.get("components", [])}
+    assert not has & set(ADDITIONS[overlay])
+    left = there - has - set(ADDITIONS[overlay])
+    assert left == ({"dra", "rdma"} if overlay == "cpu-demo" else set())
+
+
+@each_addition
+@pytest.mark.parametrize("role", ROLES)
+def test_what_an_overlay_says_stays_with_the_service(overlay, components, role):
+    before, after = rendered(overlay).main(role), rendered(overlay, components).main(role)
+    assert env(before).items() <= env(after).items()
+    assert after["args"] == before["args"]
+    assert after["ports"] == before["ports"]
+    # Claims take the place of the plugin's devices; nothing else is taken away.
+    gone = {GPU} if "dra" in components and role in WORKERS else set()
+    limits = before["resources"]["limits"].keys()
+    assert limits - gone <= after["resources"]["limits"].keys()
+
+
+@each_addition
+def test_helpers_get_the_variables_that_they_read_and_no_device(overlay, components):
+    pod = rendered(overlay, components).pod("coordinator")
+    helpers = {c["name"]: c for c in pod["containers"] if c["name"] != "coordinator"}
+    assert helpers.keys() == HELPER_VARIABLES.keys() - (
+        set() if "podmonitor" in components else {"status-exporter"}
+    )
+    for name, container in helpers.items():
+        assert env(container).keys() == HELPER_VARIABLES[name]
+        assert container["resources"]["limits"].keys() == {"memory"}
+
+
+@pytest.mark.parametrize("components", [("podmonitor",), ("mtls", "podmonitor")])
+def test_the_demo_stays_insecure_for_its_services_alone(components):
+    found = rendered("cpu-demo", components)
+    for role in ROLES:
+        told = [c["name"] for c in found.pod(role)["containers"] if "MINEDRAFT_INSECURE" in env(c)]
+        assert told == [role]
 
 
 @pytest.mark.parametrize("role", WORKERS)
