@@ -1,8 +1,7 @@
 """Which workers are there: one task a worker dials it for ever, shakes hands and runs its session.
 
-One more task forms the link of every drafter that is there while the verifier is. Workers are
-compared before they are used: a drafter that does not fit is refused and said so in the status,
-and the service goes on without it.
+Workers are compared before they are used: a drafter that does not fit is refused and said so in the
+status, and the service goes on without it. Whoever fits is linked (`link_keeper`).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from minedraft.errors import (
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.handshake import check_drafter, check_verifier
+from minedraft.services.coordinator.link_keeper import LinkKeeper
 from minedraft.services.coordinator.links import Linker
 from minedraft.services.coordinator.members import Member
 from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
@@ -79,16 +79,14 @@ class Membership:
         """The target; stays when the verifier goes, and the next one must have the same."""
         self.acceptance = ""
         self.linker = Linker(config, self.verifier)
+        self.links = LinkKeeper(self.linker, self.drafters, engine, config.reconnect_s)
         self._reconnect_s = config.reconnect_s
         self._step_timeout_s = config.step_timeout_s
         self._fingerprint = tokenizer_fingerprint
         self.num_token_ids = num_token_ids
         self._credentials = credentials
-        self._changed = asyncio.Event()
         self._owners: dict[str, Member[DrafterConnection]] = {}
         """Who has, or is opening, the session of a drafter process; by its instance id."""
-        self._linking: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
-        """Whose link is being formed."""
         self._stalled: VerifierConnection | None = None
         """The last one that was left because it did not answer."""
         self._target_known = asyncio.Event()
@@ -106,7 +104,7 @@ class Membership:
                 self._dial(member)
             for name in self._names:
                 group.create_task(self._follow(name), name=f"name {name.host}")
-            group.create_task(self._keep_linked(group), name="member links")
+            group.create_task(self.links.run(), name="member links")
             group.create_task(self._watch_steps(), name="member watch")
 
     def status(self) -> tuple[WorkerStatus, ...]:
@@ -126,37 +124,6 @@ class Membership:
         task = self._tasks.pop(member)
         task.cancel()
         await asyncio.wait((task,))
-
-    async def hand_over(self, member: Member[DrafterConnection]) -> None:
-        """From now on a swap links this drafter; returns when no other link of it is in the making.
-
-        A link that stands by then serves. Give the drafter back with `take_back`.
-        """
-        member.is_joining = True
-        linking = self._linking.get(member)
-        if linking is not None:
-            await asyncio.wait((linking,))
-
-    def take_back(self, member: Member[DrafterConnection]) -> None:
-        """No swap links this drafter any more."""
-        member.is_joining = False
-        self._changed.set()
-
-    def unlink(self, member: Member[DrafterConnection]) -> None:
-        """A drafter's link is over; another one is formed if both ends are there."""
-        epochs = (member.link_epoch, member.warming_epoch)
-        member.link_epoch, member.warming_epoch, member.link_description = 0, 0, ""
-        for epoch in epochs:
-            if epoch:
-                self.engine.drafter_down(epoch)
-        self._changed.set()
-
-    def stop_warming(self, member: Member[DrafterConnection]) -> None:
-        """The link that shall take over is over; the one that serves, if there is one, stays."""
-        epoch, member.warming_epoch = member.warming_epoch, 0
-        if epoch:
-            self.engine.drafter_down(epoch)
-        self._changed.set()
 
     # -- sessions ---------------------------------------------------------------------------
 
@@ -206,10 +173,10 @@ class Membership:
                 )
                 self._target_known.set()
                 self.engine.verifier_up(info.model, connection.send)
-                self._changed.set()
+                self.links.look()
                 async for answer in answers:
                     if isinstance(answer, LinkLost):
-                        self._link_lost(answer)
+                        self.links.lost(answer)
                     else:
                         self.engine.on_verify_result(answer)
         except (ProtocolError, StateError):
@@ -219,7 +186,7 @@ class Membership:
             if member.connection is not None:
                 member.connection = None
                 for drafter in self.drafters:
-                    self.unlink(drafter)
+                    self.links.unlink(drafter)
                 is_stalled = connection is self._stalled
                 self.engine.verifier_lost(by_failure=by_failure or is_stalled)
             await connection.close()
@@ -252,16 +219,16 @@ class Membership:
                         address=member.address,
                         instance_id=info.identity.instance_id,
                     )
-                    self._changed.set()
+                    self.links.look()
                     async for answer in answers:
                         if isinstance(answer, LinkLost):
-                            self._link_lost(answer)
+                            self.links.lost(answer)
                         else:
                             self.engine.on_draft_result(answer)
         finally:
             if member.connection is not None:
                 member.connection = None
-                self.unlink(member)
+                self.links.unlink(member)
             await connection.close()
 
     @contextmanager
@@ -299,48 +266,3 @@ class Membership:
                     if known[address].connection is None:
                         await self.leave(known.pop(address))
             await asyncio.sleep(_RESOLVE_S)
-
-    # -- links ------------------------------------------------------------------------------
-
-    async def _keep_linked(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            for member in list(self.drafters):
-                is_there = member.connection is not None and self.verifier.connection is not None
-                has_link = member.link_epoch or member.warming_epoch or member in self._linking
-                if is_there and not has_link and not member.is_joining:
-                    # A task each: one whose link does not form must not hold up the others.
-                    self._linking[member] = group.create_task(
-                        self._link(member), name=f"link {member.address}"
-                    )
-
-    async def _link(self, member: Member[DrafterConnection]) -> None:
-        try:
-            formed = await self.linker.form(member, self.linker.next_epoch())
-        except MineDraftError as err:
-            member.last_error = f"link: {err}"
-            log.warning("link.failed", drafter=member.address, why=str(err))
-            await asyncio.sleep(self._reconnect_s)
-            self._changed.set()
-            return
-        finally:
-            del self._linking[member]
-        if member.connection is None or member.info is None:
-            self._changed.set()
-            return
-        member.link_epoch, member.link_description = formed.epoch, formed.description
-        member.last_error = ""
-        log.info("link.up", epoch=formed.epoch, transport=formed.description)
-        self.engine.drafter_up(member.info.model, formed.epoch, member.connection.send)
-
-    def _link_lost(self, lost: LinkLost) -> None:
-        for member in self.drafters:
-            if member.link_epoch == lost.epoch:
-                log.warning("link.down", epoch=lost.epoch, why=lost.reason)
-                self.unlink(member)
-                return
-            if member.warming_epoch == lost.epoch:
-                self.stop_warming(member)
-                return
-        self.linker.note_lost(lost.epoch)

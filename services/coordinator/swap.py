@@ -118,7 +118,7 @@ class Swapper:
         try:
             if new is old:
                 check_draft_model(model, target, self._membership.num_token_ids)
-                await self._membership.hand_over(old)
+                await self._membership.links.hand_over(old)
             formed, old_epoch, warm_up_ns = await self._take_over(old, new, model)
         except BaseException:
             if new is not old:
@@ -195,7 +195,7 @@ class Swapper:
             async with asyncio.timeout(_WARM_UP_S):
                 await self._engine.until(lambda: self._engine.core.is_ready(formed.epoch))
         except BaseException as err:
-            self._membership.stop_warming(new)
+            self._membership.links.stop_warming(new)
             if isinstance(err, TimeoutError):
                 raise WorkerUnavailableError(
                     f"drafter {new.address} did not catch up within {_WARM_UP_S:g} s"
@@ -224,9 +224,9 @@ class Swapper:
         if old is not None:
             old_epoch, old.link_epoch, old.link_description = old.link_epoch, 0, ""
             self._engine.drafter_down(old_epoch)
-        self._membership.take_back(new)
+        self._membership.links.take_back(new)
         if new.warming_epoch != formed.epoch:  # lost while the old link drained
-            self._membership.unlink(new)  # a new one is formed like after any loss
+            self._membership.links.unlink(new)  # a new one is formed like after any loss
             return
         new.link_epoch, new.warming_epoch = formed.epoch, 0
         new.link_description = formed.description
@@ -250,7 +250,7 @@ class Swapper:
                 drafter.info = await drafter.connection.get_info(_CALL_S)
         except MineDraftError as err:
             log.warning("swap.model_unknown", drafter=drafter.address, why=str(err))
-        self._membership.take_back(drafter)
+        self._membership.links.take_back(drafter)
 
     async def _drop(self, drafter: Drafter, epoch: int) -> None:
         if drafter.connection is None:

@@ -410,7 +410,7 @@ async def test_nobody_links_a_drafter_whose_old_link_is_being_dropped(world):
     await warmed(world)
     world.verify()
     await world.until(lambda: world.old.dropped == [1])
-    world.membership._changed.set()
+    world.membership.links.look()
     await settled()
     assert world.old.formed == [1, 2]
     gate.set()
