@@ -136,6 +136,10 @@ def test_the_choice_of_the_drafter_is_followed_not_rolled_out(overlay):
     assert env(follower)["CHOICE_FILE"] == f"{mount['mountPath']}/draft_model"
     (volume,) = (v for v in pod["volumes"] if v["name"] == "choice")
     assert volume["configMap"]["name"] == "minedraft-drafter-choice"
+    # To follow links of models it sees what the drafters see, where they see it.
+    models = {"name": "models", "mountPath": "/models", "readOnly": True}
+    assert models in follower["volumeMounts"]
+    assert models in found.main("drafter")["volumeMounts"]
 
 
 @each_overlay
