@@ -86,7 +86,7 @@ class Engine:
 
         Raises:
             CapacityError: the queue is full.
-            RequestError: an id is in use, or it can never fit.
+            RequestError: an id is in use, or they can never fit.
         """
         open_samples = [sample for sample in samples if sample.finish is None]
         self.core.check_capacity(len(open_samples))
@@ -164,6 +164,7 @@ class Engine:
     def drafter_down(self, epoch: int) -> None:
         """A drafter, or the link to it, is gone. Without another one k = 0 from now on."""
         self._send_draft.pop(epoch, None)
+        self.timeline.forget_drafts(epoch)
         self.core.drafter_down(epoch)
         self._pump()
         self._wake()

@@ -18,7 +18,8 @@ class Timeline:
 
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
         self._spans: deque[Span] = deque(maxlen=max_spans)
-        self._prefill_rows: dict[tuple[str, int], int] = {}
+        self._prefill_rows: dict[tuple[str, int], tuple[int, int]] = {}
+        """By lane and step, of plans in flight: rows that feed a prompt, and the link's epoch."""
 
     def planned(self, draft: DraftPlan | None, verify: VerifyPlan) -> None:
         """Remember how many rows of a step feed a prompt; results do not say.
@@ -27,10 +28,10 @@ class Timeline:
         """
         if draft is not None and draft.rows and verify.rows:
             rows = sum(row.num_draft_tokens == 0 for row in draft.rows)
-            self._prefill_rows["draft", draft.step_id] = rows
+            self._prefill_rows["draft", draft.step_id] = rows, draft.epoch
         if verify.rows:
             rows = sum(row.num_feed > 1 for row in verify.rows)
-            self._prefill_rows["verify", verify.step_id] = rows
+            self._prefill_rows["verify", verify.step_id] = rows, verify.epoch
 
     def drafted(self, result: DraftResult) -> None:
         """Record a draft step."""
@@ -42,7 +43,7 @@ class Timeline:
                 timing=result.timing,
                 num_rows=result.num_rows,
                 num_tokens=result.num_draft_tokens,
-                num_prefill_rows=self._prefill_rows.pop(("draft", result.step_id), 0),
+                num_prefill_rows=self._take("draft", result.step_id),
             )
         )
 
@@ -58,15 +59,29 @@ class Timeline:
                 num_tokens=sum(len(row.token_ids) for row in result.rows),
                 num_draft_tokens=sum(row.num_draft_tokens for row in result.rows),
                 num_accepted_tokens=sum(row.num_accepted_tokens for row in result.rows),
-                num_prefill_rows=self._prefill_rows.pop(("verify", result.step_id), 0),
+                num_prefill_rows=self._take("verify", result.step_id),
             )
         )
 
     def forget_plans(self) -> None:
-        """Steps in flight will not report: a worker was lost."""
+        """Steps in flight will not report: the verifier was lost."""
         self._prefill_rows.clear()
+
+    def forget_drafts(self, epoch: int) -> None:
+        """Draft steps in flight of this link will not report: it was lost."""
+        lost = [
+            key
+            for key, (_, of_link) in self._prefill_rows.items()
+            if key[0] == "draft" and of_link == epoch
+        ]
+        for key in lost:
+            del self._prefill_rows[key]
 
     def spans(self, *, max_spans: int = 0, since_unix_ns: int = 0) -> tuple[Span, ...]:
         """Spans that began after a time, the newest `max_spans` of them (0: all), oldest first."""
         found = tuple(span for span in self._spans if span.start_ns > since_unix_ns)
         return found[-max_spans:] if max_spans else found
+
+    def _take(self, lane: str, step_id: int) -> int:
+        rows, _ = self._prefill_rows.pop((lane, step_id), (0, 0))
+        return rows

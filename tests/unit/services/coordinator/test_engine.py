@@ -479,6 +479,19 @@ async def test_a_warm_up_leaves_nothing_behind_in_the_timeline():
     assert not world.engine.timeline._prefill_rows
 
 
+async def test_a_lost_drafter_leaves_nothing_behind_in_the_timeline():
+    world = EngineWorld()
+    world.verifier_up()
+    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.verify()
+    world.drafter_up(1)
+    world.verify()
+    assert len(world.draft_plans) == 1
+    world.engine.drafter_down(1)
+    world.run_dry()
+    assert not world.engine.timeline._prefill_rows
+
+
 async def test_who_waits_is_woken_when_a_warming_drafter_is_lost():
     world = EngineWorld()
     world.verifier_up()

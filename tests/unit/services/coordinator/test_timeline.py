@@ -60,6 +60,24 @@ def test_spans_are_cut_by_time_and_number_newest_kept_oldest_first():
     assert [s.step_id for s in timeline.spans(max_spans=2, since_unix_ns=45)] == [5]
 
 
+def test_plans_of_a_lost_link_are_forgotten_and_those_of_others_are_not():
+    timeline = Timeline()
+    for step, epoch in ((1, 6), (2, 7)):
+        draft = DraftPlan(step, 1, epoch, (DraftRow(RowId(1), 5, (), 0),))
+        timeline.planned(draft, VerifyPlan(step, 1, epoch, (verify_row(1, 3),)))
+    timeline.forget_drafts(6)
+    for step in (1, 2):
+        timeline.drafted(drafted(step))
+        timeline.verified(verified(step))
+    spans = timeline.spans(since_unix_ns=-1)
+    assert [(s.lane, s.num_prefill_rows) for s in spans] == [
+        ("draft", 0),
+        ("verify", 1),
+        ("draft", 1),
+        ("verify", 1),
+    ]
+
+
 def test_plans_of_a_lost_worker_are_forgotten():
     timeline = Timeline()
     timeline.planned(None, VerifyPlan(1, 0, 0, (verify_row(1, 4),)))
