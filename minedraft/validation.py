@@ -191,18 +191,24 @@ def validate_resumed(
 
 
 def resolve_max_tokens(
-    max_tokens: int | None, *, num_prompt_tokens: int, max_model_len: int, is_chat: bool
+    max_tokens: int | None, *, num_prompt_tokens: int, max_len: int, is_chat: bool
 ) -> int:
     """Fill in how many tokens to generate where the caller did not say.
 
+    Args:
+        max_tokens: What the caller said.
+        num_prompt_tokens: Special tokens included.
+        max_len: Most tokens of one sequence, prompt and output together.
+        is_chat: Whether the prompt is a conversation.
+
     Returns:
-        `max_tokens` if given. Else the rest of the context for a chat, and for other prompts 16,
-        or the rest of the context if that is less. At least 1: `validate_prompt` refuses a prompt
-        that leaves no room.
+        `max_tokens` if given. Else what `max_len` leaves for a chat, and for other prompts 16, or
+        what it leaves if that is less. At least 1: a prompt that leaves no room is refused
+        elsewhere.
     """
     if max_tokens is not None:
         return max_tokens
-    room = max(max_model_len - num_prompt_tokens, 1)
+    room = max(max_len - num_prompt_tokens, 1)
     return room if is_chat else min(room, DEFAULT_MAX_TOKENS)
 
 

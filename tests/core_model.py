@@ -91,7 +91,7 @@ class CoreModel:
     def submit(self, prompt, max_tokens, k=None) -> str:
         request_id = RequestId(f"r{self.num_submitted}")
         request = Request(request_id, prompt, RowParams(), max_tokens, speculation=Speculation(k))
-        need = -(-(len(prompt) + max_tokens) // BLOCK)
+        need = -(-(len(prompt) + max_tokens - 1) // BLOCK)
         if self.core.num_waiting >= self.max_waiting:
             with pytest.raises(QueueFullError, match=str(self.max_waiting)):
                 self.core.submit(request)

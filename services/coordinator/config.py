@@ -41,7 +41,7 @@ class CoordinatorConfig:
     prefill_budget_tokens: int = 512
     """Most prompt tokens in one verify step."""
     max_waiting_requests: int = 1024
-    """Longest waiting queue."""
+    """Longest waiting queue; a request begins there, so it is the most samples (n) of one too."""
     link: str = AUTO
     """Transport of the token link: `nccl`, `gloo`, `grpc` (`local` in tests), or `auto`: the first
     of these that both ends have."""
@@ -66,7 +66,7 @@ class CoordinatorConfig:
         _range("max_draft_tokens", self.max_draft_tokens, 1, 32)
         _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
-        _range("max_waiting_requests", self.max_waiting_requests, 0, 2**20)
+        _range("max_waiting_requests", self.max_waiting_requests, 1, 2**20)
         _range("q_width", self.q_width, 1, 64)
         _positive("link_timeout_s", self.link_timeout_s)
         _positive("step_timeout_s", self.step_timeout_s)

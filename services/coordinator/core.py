@@ -66,7 +66,17 @@ class Core:
     # -- requests ---------------------------------------------------------------------------
 
     def check_capacity(self, count: int = 1) -> None:
-        """Raise QueueFullError if `count` more requests do not fit into the queue."""
+        """Check that `count` samples of one request fit into the queue, where all begin.
+
+        Raises:
+            InvalidRequestError: they never will.
+            QueueFullError: not now.
+        """
+        if count > self.max_waiting:
+            raise InvalidRequestError(
+                f"sampling.n is {count}, want at most {self.max_waiting}: max_waiting_requests",
+                field="sampling.n",
+            )
         if len(self._home.waiting) + count > self.max_waiting:
             raise QueueFullError(
                 f"{len(self._home.waiting)} requests wait and {count} more do not fit: "
@@ -309,7 +319,8 @@ class Core:
         if shape != (self.mode.num_batches, self.mode.max_batch_size):
             if not self.is_idle:
                 raise PreconditionError(
-                    f"batches can change only while idle; {len(self.requests)} requests are live"
+                    f"batches can change only while idle; {len(self.requests)} requests are live, "
+                    f"{len(self._home.in_flight)} steps in flight"
                 )
             self._home.batches = BatchManager(*shape)
         self.mode = mode
@@ -322,7 +333,7 @@ class Core:
         """The error of a request that the KV pool can never hold."""
         return InvalidRequestError(
             f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
-            f"need {self.blocks.blocks_for(request.max_len)} KV blocks, "
+            f"need {self.blocks.blocks_for(request.max_num_computed)} KV blocks, "
             f"the pool has {self.blocks.num_blocks}",
             field="sampling.max_tokens",
         )
@@ -330,7 +341,7 @@ class Core:
     # -- inside -----------------------------------------------------------------------------
 
     def _fits(self, request: Request) -> bool:
-        return self.blocks.blocks_for(request.max_len) <= self.blocks.num_blocks
+        return self.blocks.blocks_for(request.max_num_computed) <= self.blocks.num_blocks
 
     def _mark_verifying(self) -> None:
         """The batch at the head of the verifier's queue is verified once its drafts are in."""

@@ -81,7 +81,7 @@ class Intake:
         max_tokens = resolve_max_tokens(
             sampling.max_tokens,
             num_prompt_tokens=len(prompt),
-            max_model_len=self.model.max_model_len,
+            max_len=self._max_len(),
             is_chat=asked.messages is not None,
         )
         validate_prompt(
@@ -130,6 +130,11 @@ class Intake:
                 _go_on(sample, held[sample.index].token_ids)
         return request_id, seed, len(prompt), samples, stream
 
+    def _max_len(self) -> int:
+        """Most tokens of one sequence, by the context and by the pool, which holds all but one."""
+        num_positions = self.model.num_blocks * self.model.block_size
+        return min(self.model.max_model_len, num_positions + 1)
+
     async def _prompt(self, asked: GenerationRequest) -> tuple[int, ...]:
         if asked.token_ids is not None:
             return asked.token_ids
@@ -175,8 +180,8 @@ class Intake:
 
 
 def sample_id(request_id: str, index: int) -> RequestId:
-    """Id of one sample inside the engine; the first one's is the request's own."""
-    return RequestId(request_id if index == 0 else f"{request_id}#{index}")
+    """Id of one sample inside the engine; no two requests share one, whatever their ids are."""
+    return RequestId(f"{index}#{request_id}")
 
 
 def derive_seed(seed: int, index: int) -> int:
@@ -190,5 +195,5 @@ def derive_seed(seed: int, index: int) -> int:
 def _go_on(sample: Sample, token_ids: tuple[int, ...]) -> None:
     """Start a sample from tokens its caller holds; it holds their text too, so that is dropped."""
     progress = sample.processor.push(token_ids)
-    sample.request.output_token_ids = list(token_ids[: progress.num_kept])
+    sample.request.go_on_from(token_ids[: progress.num_kept])
     sample.finish = progress.finish

@@ -127,6 +127,11 @@ class Request:
         return len(self.prompt_token_ids) + self.max_tokens
 
     @property
+    def max_num_computed(self) -> int:
+        """Positions that need KV at the most: the last token of all is never fed."""
+        return self.max_len - 1
+
+    @property
     def is_finished(self) -> bool:
         """Whether the life is over."""
         return self.phase is Phase.FINISHED
@@ -142,6 +147,11 @@ class Request:
         except KeyError:
             msg = f"request {self.request_id}: {event.name} is not allowed in {self.phase.name}"
             raise StateError(msg) from None
+
+    def go_on_from(self, token_ids: Sequence[int]) -> None:
+        """Begin with output that was committed elsewhere."""
+        self.output_token_ids = list(token_ids)
+        self.max_token_id = max((self.max_token_id, *token_ids))
 
     def tail(self, start: int) -> tuple[int, ...]:
         """Committed tokens from position `start` on. Decode asks for the last few only."""

@@ -93,6 +93,20 @@ async def test_c50_what_can_never_fit_the_pool_is_refused_with_both_numbers(targ
         assert all(r.token_ids == fits[0].token_ids for r in fits)
 
 
+async def test_what_fits_the_pool_exactly_is_served_and_a_chat_fills_it(target_dir, draft_dir):
+    async with cluster(target_dir, draft_dir, num_blocks=10) as c:  # 80 positions
+        fits = await c.client.generate(
+            PROMPT, temperature=0, max_tokens=81 - len(PROMPT), ignore_eos=True
+        )
+        assert fits.usage.num_output_tokens == 81 - len(PROMPT)
+        with pytest.raises(InvalidRequestError, match=r"need 11 KV blocks, the pool has 10"):
+            await c.client.generate(PROMPT, max_tokens=82 - len(PROMPT))
+        chat = await c.client.generate(
+            messages=[{"role": "user", "content": "hi"}], temperature=0, ignore_eos=True
+        )
+        assert chat.usage.num_prompt_tokens + chat.usage.num_output_tokens == 81
+
+
 async def test_c74_a_full_queue_is_refused_at_once_with_a_retry_delay(target_dir):
     def small(config: CoordinatorConfig) -> CoordinatorConfig:
         return replace(config, max_waiting_requests=2)

@@ -284,7 +284,7 @@ def test_unset_max_tokens_is_16_for_text_and_the_rest_of_the_context_for_chat(
 ):
     """C67."""
     resolved = validation.resolve_max_tokens(
-        given_, num_prompt_tokens=num_prompt, max_model_len=100, is_chat=is_chat
+        given_, num_prompt_tokens=num_prompt, max_len=100, is_chat=is_chat
     )
     assert resolved == expected
 

@@ -73,11 +73,24 @@ def test_two_that_fit_one_at_a_time_both_finish(mode):  # C50
 
 def test_one_that_can_never_fit_is_refused_and_the_next_is_served():  # C50
     model = CoreModel(PSD, num_blocks=3)
-    with pytest.raises(InvalidRequestError, match="prompt of 6 and max_tokens 7 need 4 KV"):
-        model.core.submit(Request(RequestId("big"), (1,) * 6, RowParams(), 7))
-    model.submit((1,) * 6, 6)
+    with pytest.raises(InvalidRequestError, match="prompt of 6 and max_tokens 8 need 4 KV"):
+        model.core.submit(Request(RequestId("big"), (1,) * 6, RowParams(), 8))
+    model.submit((1,) * 6, 7)
     model.run_dry()
-    assert len(model.outputs["r0"]) == 6
+    assert len(model.outputs["r0"]) == 7
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_the_last_token_needs_no_room_in_the_pool(mode):
+    model = CoreModel(mode, num_blocks=8)
+    room = 8 * BLOCK + 1
+    prompts = [(1, 2, 3), tuple(range(20)), (4,) * 32]
+    for prompt in prompts:
+        model.submit(prompt, room - len(prompt))
+    model.run_dry()
+    assert model.outputs == {
+        f"r{i}": continuation(prompt, room - len(prompt)) for i, prompt in enumerate(prompts)
+    }
 
 
 @pytest.mark.parametrize("short", range(1, 10))
@@ -378,6 +391,9 @@ def test_a_full_queue_refuses_and_names_its_length():
         core.submit(Request(RequestId(f"r{index}"), (1,), RowParams(), 1))
     with pytest.raises(QueueFullError, match=r"2 requests wait and 1 more.*is 2"):
         core.submit(Request(RequestId("r2"), (1,), RowParams(), 1))
+    with pytest.raises(InvalidRequestError, match=r"sampling\.n is 3, want at most 2") as caught:
+        core.check_capacity(3)  # not now and not later
+    assert caught.value.field == "sampling.n"
     core.finish(RequestId("r0"), "abort")
     core.check_capacity(1)
     with pytest.raises(QueueFullError, match="2 more do not fit"):
@@ -404,6 +420,15 @@ def test_batches_change_only_while_idle():
     model.submit((1, 2), 5)
     model.run_dry()
     assert {plan.batch for plan in model.sent} == {0}
+
+
+def test_a_step_in_flight_whose_requests_have_all_ended_is_what_it_says():
+    model = CoreModel(AR)
+    model.submit((1, 2), 5)
+    model.plan()
+    model.abort("r0")
+    with pytest.raises(PreconditionError, match="0 requests are live, 1 steps in flight"):
+        model.core.set_mode(PSD)
 
 
 def test_without_a_verifier_requests_wait():

@@ -21,7 +21,7 @@ from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.handler import Handler
 from minedraft.services.coordinator.membership import Membership
 from minedraft.types import FinishReason, SamplingParams
-from tests.engine_world import EngineWorld
+from tests.engine_world import EngineWorld, make_sample
 from tests.worker_doubles import continuation
 
 PROMPT = (1, 2, 3)
@@ -92,7 +92,8 @@ async def test_leaving_the_stream_aborts_the_request():
 
 async def test_a_full_queue_is_said_before_anything_else_is_looked_at():
     served = Served(has_target=False)
-    served.world.core.max_waiting = 0
+    served.world.core.max_waiting = 1
+    served.world.engine.submit([make_sample("waits")])
     with pytest.raises(QueueFullError):
         await anext(served.generate(top_k=-3))
 
@@ -111,6 +112,14 @@ async def test_more_samples_than_anybody_may_ask_for_are_invalid_not_a_full_queu
     served.world.core.max_waiting = 16
     with pytest.raises(InvalidRequestError, match=r"sampling\.n"):
         await anext(served.generate(n=10**6))
+
+
+async def test_more_samples_than_the_queue_ever_holds_are_invalid_even_on_an_idle_service():
+    served = Served()
+    served.world.core.max_waiting = 2
+    with pytest.raises(InvalidRequestError, match=r"sampling\.n is 3.*max_waiting_requests") as no:
+        await anext(served.generate(n=3))
+    assert no.value.field == "sampling.n"
 
 
 async def test_an_id_in_use_is_refused_and_the_one_that_has_it_goes_on():

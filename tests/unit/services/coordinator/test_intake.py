@@ -19,8 +19,10 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer.from_directory(write(byte_level(), tmp_path_factory.mktemp("tokenizer")))
 
 
-def model(max_model_len: int = 100) -> ModelInfo:
-    return ModelInfo("m", 500, max_model_len, "f", "float32", eos_token_ids=(1,))
+def model(max_model_len: int = 100, num_blocks: int = 100) -> ModelInfo:
+    return ModelInfo(
+        "m", 500, max_model_len, "f", "float32", eos_token_ids=(1,), num_blocks=num_blocks
+    )
 
 
 def intake(tokenizer=None, **more) -> Intake:
@@ -49,7 +51,7 @@ async def test_a_request_becomes_a_sample():
     )
     request_id, seed, num_prompt, (sample,), stream = await intake().accept(request)
     assert (request_id, seed, num_prompt) == ("r", 3, 3)
-    assert sample.request.request_id == "r"
+    assert sample.request.request_id == "0#r"
     assert sample.request.prompt_token_ids == PROMPT
     assert sample.request.max_tokens == 9
     assert sample.request.speculation == Speculation(2)
@@ -86,7 +88,7 @@ async def test_samples_have_ids_and_seeds_of_their_own_and_one_stream():
             token_ids=PROMPT, sampling=SamplingParams(n=3, seed=2**64 - 1), request_id="r"
         )
     )
-    assert [s.request.request_id for s in samples] == ["r", "r#1", "r#2"]
+    assert [s.request.request_id for s in samples] == ["0#r", "1#r", "2#r"]
     assert [s.index for s in samples] == [0, 1, 2]
     seeds = [s.request.params.seed for s in samples]
     assert seeds[0] == 2**64 - 1
@@ -102,8 +104,10 @@ def test_derived_seeds_are_the_same_on_every_machine():
     assert all(0 <= derive_seed(2**64 - 1, i) < 2**64 for i in range(16))
 
 
-def test_the_first_samples_id_is_the_requests_own():
-    assert (sample_id("r", 0), sample_id("r", 2)) == ("r", "r#2")
+def test_no_two_requests_share_the_id_of_a_sample():
+    asked = ["r", "#r", "0#r", "1#r", "r#1", "r#1#1", "1", "#", "1#"]
+    ids = {sample_id(request_id, index) for request_id in asked for index in (0, 1, 10)}
+    assert len(ids) == 3 * len(asked)
 
 
 async def test_max_tokens_is_filled_in_from_what_the_context_leaves():
@@ -111,6 +115,14 @@ async def test_max_tokens_is_filled_in_from_what_the_context_leaves():
     assert sample.request.max_tokens == 7
     *_, (sample,), _ = await intake().accept(ask())
     assert sample.request.max_tokens == 16
+
+
+async def test_max_tokens_is_filled_in_from_what_the_pool_can_hold(tokenizer):
+    chat = GenerationRequest(messages=(Message("user", "Hello"),))
+    *_, (sample,), _ = await intake(tokenizer, num_blocks=4).accept(chat)
+    assert sample.request.max_len == 4 * 16 + 1
+    *_, (sample,), _ = await intake(num_blocks=1).accept(ask())
+    assert sample.request.max_len == 1 * 16 + 1
 
 
 async def test_top_k_beyond_the_vocabulary_is_all_of_it():
@@ -208,6 +220,7 @@ def resumed(*samples: ResumedSample, **sampling) -> GenerationRequest:
 async def test_a_sample_goes_on_from_what_its_caller_holds():
     *_, (sample,), _ = await intake().accept(resumed(ResumedSample(0, (10, 11))))
     assert sample.request.output_token_ids == [10, 11]
+    assert sample.request.max_token_id == 11
     assert sample.finish is None
     assert sample.processor.num_tokens == 2
 
