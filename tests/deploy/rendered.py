@@ -69,7 +69,8 @@ def env(container: Manifest) -> dict[str, str]:
 @cache
 def rendered(overlay: str, components: tuple[str, ...] = ()) -> Rendered:
     """Render an overlay, as it is or in a copy with more components."""
-    kubectl = shutil.which("kubectl")
+    # The second is what `make deploy-static` fetches where there is none.
+    kubectl = shutil.which("kubectl") or shutil.which("kubectl", path=ROOT / ".venv-deploy" / "bin")
     if kubectl is None:
         pytest.skip("kubectl is not installed: it renders the overlays")
     directory = K8S / "overlays" / overlay
