@@ -244,6 +244,7 @@ async def test_only_the_step_that_the_verifier_was_running_is_to_blame(with_nons
         world.engine.submit([sample])
     for _ in range(3):  # the batches are filled anew each time: bad is in the first step
         fail(world, with_nonsense=with_nonsense)
+    assert (bad.request.is_finished, good.request.is_finished) == (True, False)
     with pytest.raises(ProtocolError, match="failed 3 times at a step with this request"):
         await read(bad.stream)
     world.run_dry()
@@ -486,8 +487,8 @@ async def test_a_lost_drafter_leaves_nothing_behind_in_the_timeline():
     world.verify()
     world.drafter_up(1)
     world.verify()
-    assert len(world.draft_plans) == 1
     world.engine.drafter_down(1)
+    world.draft_plans.clear()
     world.run_dry()
     assert not world.engine.timeline._prefill_rows
 

@@ -216,6 +216,7 @@ async def test_a_request_that_the_verifier_hangs_at_is_given_up(world, monkeypat
         stalled_ns = 0
         verifier.end()
         await world.until(lambda: world.core.verifier_info is None)
+    assert sample.request.is_finished
     with pytest.raises(ProtocolError, match="failed 3 times"):
         await read(sample.stream)
 
