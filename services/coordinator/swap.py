@@ -70,7 +70,9 @@ class Swapper:
         Raises:
             SwapInProgressError: another swap is under way.
             IncompatibleWorkerError: the new drafter does not fit; says what differs.
-            PreconditionError: no verifier to compare it with.
+            PreconditionError: no verifier to compare it with, nobody to load the model, or the new
+                drafter is a member already, maybe under another address.
+            RequestNotFoundError: the drafter to replace is none.
             MineDraftError: it could not be brought up; the old one goes on.
         """
         if self._is_busy:
