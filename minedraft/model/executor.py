@@ -62,6 +62,7 @@ class DeviceExecutor:
         self._num_threads = num_threads
         self._clock = clock
         self._began_s: float | None = None
+        self._is_abandoned = False
         self._pool = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="device", initializer=self._settle
         )
@@ -94,9 +95,17 @@ class DeviceExecutor:
         """Run `fn` on the device thread and return what it returns or raise what it raises."""
         return await self.submit(fn, *args, **kwargs)
 
+    def abandon(self) -> None:
+        """Let `close` not wait for the piece in progress: it takes too long, and nobody needs it.
+
+        The interpreter still waits for it when it ends (see `minedraft.worker.exit`).
+        """
+        self._is_abandoned = True
+
     async def close(self) -> None:
         """Drop work that has not begun and wait for the piece in progress."""
-        await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+        wait = not self._is_abandoned
+        await asyncio.to_thread(self._pool.shutdown, wait=wait, cancel_futures=True)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,1 +1,1 @@
-"""What drafter and verifier processes share besides the model: identity, device, stopwatch."""
+"""What drafter and verifier processes share besides the model: life, identity, stopwatch."""

@@ -12,6 +12,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from minedraft.worker.exit import leave_behind
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,13 +28,23 @@ a swap on a busy machine took 11 s instead of 4."""
 async def run_in_background(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run `fn` in a new thread of low priority and return what it returns or raise what it raises.
 
-    A cancelled call gives up the waiting only.
+    A cancelled call gives up the waiting only; nor does the process wait, if it ends meanwhile.
     """
+    ended = threading.Event()
+
+    def work() -> R:
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            ended.set()
+
     # A pool of its own: a thread cannot take its priority back, so it must not be used again.
     pool = ThreadPoolExecutor(1, thread_name_prefix="background", initializer=_give_way)
     try:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pool, lambda: fn(*args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    except asyncio.CancelledError:
+        leave_behind(lambda: not ended.is_set())
+        raise
     finally:
         pool.shutdown(wait=False)
 

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def end_quickly() -> None:
@@ -15,3 +22,26 @@ def end_quickly() -> None:
     """
     atexit.unregister(gc.freeze)  # once is enough
     atexit.register(gc.freeze)
+
+
+def leave_behind(is_running: Callable[[], bool]) -> None:
+    """Let this process end although a thread of a pool still works on what nobody waits for.
+
+    The interpreter would wait for it, and a model that loads cannot be interrupted. So the process
+    ends when the main thread has: orderly up to there, without exit handlers from there on. Its
+    exit code is 0, as of one that was stopped.
+
+    Args:
+        is_running: Whether the thread is still at it when the main thread has ended; if not, the
+            end is the usual one.
+    """
+
+    def end() -> None:
+        if is_running():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+    # The last registered is the first called: before the one that waits for threads of pools.
+    # Exit handlers proper come after it, and nothing public comes before.
+    threading._register_atexit(end)  # type: ignore[attr-defined]  # noqa: SLF001

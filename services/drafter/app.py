@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
@@ -14,25 +12,16 @@ from minedraft.security.roles import Role
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.handler import Handler
 from minedraft.services.drafter.model_source import ModelSource
-from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
-from minedraft.transport.server import serve
 from minedraft.transport.worker_service import DrafterServicer
 from minedraft.worker.cores import parse_cores
 from minedraft.worker.identity import draw_identity
+from minedraft.worker.lifetime import load, serve_worker
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    import grpc
-
     from minedraft.services.drafter.config import DrafterConfig
-    from minedraft.transport.health import HealthServer
-
-log = structlog.get_logger(__name__)
-
-MAX_STEP_S = 60.0
-"""Device work that takes longer hangs: liveness goes, and the process is restarted."""
 
 
 async def run(
@@ -41,7 +30,7 @@ async def run(
     ready: Callable[[str], None] = lambda _address: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until stopped.
+    """Load, then serve until stopped; a stop does not wait for the load.
 
     Args:
         config: Settings.
@@ -56,32 +45,20 @@ async def run(
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
-        handler = await _handler(config, executor, credentials)
+        handler = await load(_handler(config, executor, credentials), device=executor, stop=stop)
+        if handler is None:
+            return
         servicer = DrafterServicer(handler)
         handler.push = servicer.sessions.push
-
-        def register(server: grpc.aio.Server) -> tuple[str, ...]:
-            return (servicer.register(server),)
-
-        def on_bound(port: int, health: HealthServer | None) -> None:
-            address = f"{config.listen.rpartition(':')[0]}:{port}"
-            if health is not None:
-                health.set_ready(ready=True)
-            log.info("ready", address=address, model=handler.info().model.name, kind=config.kind)
-            ready(address)
-
         try:
-            await serve(
-                config.listen,
-                register,
-                max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
+            await serve_worker(
+                servicer,
+                config=config,
                 credentials=credentials,
-                health_address=config.health_listen,
-                drain=servicer.sessions.drain,
-                is_alive=lambda: executor.busy_s < MAX_STEP_S,
-                grace_s=config.grace_s,
+                device=executor,
+                facts={"model": handler.info().model.name, "kind": config.kind},
+                ready=ready,
                 stop=stop,
-                on_bound=on_bound,
             )
         finally:
             handler.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import structlog
-
 from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
@@ -16,14 +14,13 @@ from minedraft.services.verifier.handler import Handler
 from minedraft.services.verifier.rank_cores import rank_cores, refuse_unusable
 from minedraft.services.verifier.ranks import Ranks
 from minedraft.services.verifier.verify_engine import VerifyEngine
-from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
 from minedraft.transport.rendezvous import Rendezvous
-from minedraft.transport.server import serve
 from minedraft.transport.token_link import SERVICE_NAME as TOKEN_LINK_SERVICE
 from minedraft.transport.token_link import TokenLinkServicer
 from minedraft.transport.worker_service import VerifierServicer, add_token_link
 from minedraft.types import Acceptance
 from minedraft.worker.identity import draw_identity
+from minedraft.worker.lifetime import load, serve_worker
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,12 +29,6 @@ if TYPE_CHECKING:
     import grpc
 
     from minedraft.services.verifier.config import VerifierConfig
-    from minedraft.transport.health import HealthServer
-
-log = structlog.get_logger(__name__)
-
-MAX_STEP_S = 60.0
-"""Device work that takes longer hangs: liveness goes, and the process is restarted."""
 
 
 async def run(
@@ -46,7 +37,7 @@ async def run(
     ready: Callable[[str], None] = lambda _address: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until stopped.
+    """Load, then serve until stopped; a stop does not wait for the load.
 
     Args:
         config: Settings.
@@ -66,7 +57,9 @@ async def run(
         DeviceExecutor(cores=cores[0], num_threads=config.threads) as executor,
         Ranks(config, executor) as ranks,
     ):
-        runner = await ranks.load()
+        runner = await load(ranks.load(), device=executor, stop=stop)
+        if runner is None:
+            return
         if not runner.info.tokenizer_fingerprint:
             raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
         rendezvous = Rendezvous()
@@ -83,30 +76,21 @@ async def run(
         servicer = VerifierServicer(handler)
         handler.push = servicer.sessions.push
 
-        def register(server: grpc.aio.Server) -> tuple[str, ...]:
+        def add_rendezvous(server: grpc.aio.Server) -> tuple[str, ...]:
             add_token_link(TokenLinkServicer(rendezvous), server)
-            return (servicer.register(server), TOKEN_LINK_SERVICE)
-
-        def on_bound(port: int, health: HealthServer | None) -> None:
-            address = f"{config.listen.rpartition(':')[0]}:{port}"
-            if health is not None:
-                health.set_ready(ready=True)
-            log.info("ready", address=address, model=runner.info.name, dtype=runner.info.dtype)
-            ready(address)
+            return (TOKEN_LINK_SERVICE,)
 
         try:
-            await serve(
-                config.listen,
-                register,
+            await serve_worker(
+                servicer,
                 *ranks.background,
-                max_message_bytes=MAX_WORKER_MESSAGE_BYTES,
+                config=config,
                 credentials=credentials,
-                health_address=config.health_listen,
-                drain=servicer.sessions.drain,
-                is_alive=lambda: executor.busy_s < MAX_STEP_S,
-                grace_s=config.grace_s,
+                device=executor,
+                facts={"model": runner.info.name, "dtype": runner.info.dtype},
+                ready=ready,
                 stop=stop,
-                on_bound=on_bound,
+                add_others=add_rendezvous,
             )
         finally:
             handler.close()

@@ -92,3 +92,21 @@ async def test_it_says_how_long_the_work_in_progress_takes():
         go_on.set()
         await future
         assert executor.busy_s == 0.0
+
+
+async def test_an_abandoned_one_closes_while_its_work_goes_on():
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(5)
+        ended.set()
+
+    async with DeviceExecutor() as executor:
+        executor.submit(work)
+        await asyncio.to_thread(begun.wait, 5)
+        executor.abandon()
+    assert executor.busy_s > 0
+    assert not ended.is_set()
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, 5)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import atexit, sys
 from minedraft.worker.exit import end_quickly
@@ -29,3 +31,27 @@ def test_exit_handlers_run_but_nothing_is_collected():
     assert "collected" in run(0)
     for times in (1, 2):
         assert run(times) == ["handlers run", ""]
+
+
+LEFT = """
+import atexit, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from minedraft.worker.exit import leave_behind
+atexit.register(lambda: print("handlers run"))
+go_on, is_stuck = threading.Event(), sys.argv[1] == "stuck"
+ended = ThreadPoolExecutor(1).submit(go_on.wait, None if is_stuck else 0)
+if not is_stuck:
+    ended.result()
+leave_behind(lambda: not ended.done())
+print("main ends")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("stuck", ["main ends", ""]), ("done", ["main ends", "handlers run", ""])]
+)
+def test_a_process_ends_without_the_thread_it_leaves_behind(how, said):
+    arguments = [sys.executable, "-c", LEFT, how]
+    result = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=15)
+    assert result.stdout.split("\n") == said
+    assert result.stderr == ""

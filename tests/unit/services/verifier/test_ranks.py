@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,29 @@ async def test_a_rank_that_dies_before_it_is_up_ends_loading(doubles, tmpdir_wat
             await loading
         assert Rank.started[1].killed
         assert not list(tmpdir_watched.iterdir())
+
+
+@pytest.mark.parametrize("up", [False, True])
+async def test_loading_that_is_given_up_leaves_no_rank(doubles, tmpdir_watched, monkeypatch, up):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def load_slowly(*_args, **_options):
+        begun.set()
+        go_on.wait(5)
+        return Runner()
+
+    monkeypatch.setattr(module, "load_runner", load_slowly)
+    async with DeviceExecutor() as executor:
+        async with Ranks(config(), executor) as ranks:
+            loading = await started(ranks, up=up)
+            if up:
+                await asyncio.to_thread(begun.wait, 5)
+            loading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await loading
+        assert all(rank.killed for rank in Rank.started)
+        assert not list(tmpdir_watched.iterdir())
+        go_on.set()
 
 
 async def test_rank_0s_own_refusal_is_what_is_raised(doubles, monkeypatch):
