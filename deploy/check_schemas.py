@@ -36,11 +36,18 @@ def validate(item: dict[str, Any], version: str) -> None:
         kubernetes_validate.validate(item, version, strict=True)
 
 
+def brief(err: Exception) -> str:
+    """What is wrong and where; all that the libraries say is a schema, pages long."""
+    if isinstance(err, jsonschema.ValidationError):
+        return f"{err.json_path}: {err.message}"
+    return f"Kubernetes has no such kind, nor has {SCHEMAS.name}/"
+
+
 def main(directory: Path, versions: list[str]) -> int:
     """Check all; returns the exit code."""
-    valid: set[tuple[str, str]] = set()  # most objects are the same in most renderings
+    seen: set[tuple[str, str]] = set()  # most objects are the same in most renderings
     failed = 0
-    files = sorted(directory.glob("*.yaml"))
+    files = sorted(directory.glob("*.yaml"), key=lambda file: file.stem)
     for file in files:
         items = list(yaml.load_all(file.read_text(), yaml.CSafeLoader))
         needs = NEEDS.get(file.stem.partition("+")[2], (1, 0))
@@ -49,20 +56,20 @@ def main(directory: Path, versions: list[str]) -> int:
                 continue
             for item in items:
                 key = (version, json.dumps(item, sort_keys=True))
-                if key in valid:
+                if key in seen:
                     continue
+                seen.add(key)
                 try:
                     validate(item, version)
-                    valid.add(key)
-                except Exception as err:  # noqa: BLE001 whatever is wrong is reported
+                except (jsonschema.ValidationError, kubernetes_validate.SchemaNotFoundError) as err:
                     failed += 1
-                    what = f"{item['kind']} {item['metadata']['name']}"
-                    sys.stdout.write(f"schemas: {file.name}, Kubernetes {version}, {what}: {err}\n")
+                    what = f"{file.name}, Kubernetes {version}, {item['kind']}"
+                    sys.stdout.write(f"schemas: {what} {item['metadata']['name']}: {brief(err)}\n")
     sys.stdout.write(
-        f"schemas: {len(files)} renderings, {len(valid)} distinct objects valid for Kubernetes "
-        f"{' or '.join(versions)}, {failed} not\n"
+        f"schemas: {len(files)} renderings, {len(seen)} distinct objects for Kubernetes "
+        f"{' or '.join(versions)}, {failed} not valid\n"
     )
-    return int(failed > 0 or not valid)
+    return int(failed > 0 or not seen)
 
 
 if __name__ == "__main__":
