@@ -27,8 +27,7 @@ HELPER_VARIABLES = {
 }
 PAIRS = [(overlay, (name,)) for overlay, names in ADDITIONS.items() for name in names]
 TOGETHER = [(overlay, names) for overlay, names in ADDITIONS.items()]
-REVERSED = [(overlay, names[::-1]) for overlay, names in ADDITIONS.items()]
-each_addition = pytest.mark.parametrize(("overlay", "components"), PAIRS + TOGETHER + REVERSED)
+each_addition = pytest.mark.parametrize(("overlay", "components"), PAIRS + TOGETHER)
 
 
 def load_script(path):
