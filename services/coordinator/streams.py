@@ -1,18 +1,22 @@
 """From the engine to one RPC: events of a request, ended once, with bounded memory.
 
-Never blocks the engine. A reader that lags gets its deltas joined: at most one unread delta and
-one end a sample are kept, and their tokens are bounded by the request's max_tokens.
+Never blocks the engine. A reader that lags gets its deltas joined, up to what one message carries;
+one end a sample is kept, and the unread tokens are bounded by the request's max_tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from minedraft.api import Delta, Finished
     from minedraft.errors import MineDraftError
+
+_MAX_JOINED_TOKENS: Final = 4096
+"""Of one delta: with 20 log-probabilities a token it is 1 MB, of the 4 MiB a client takes."""
 
 
 class EventStream:
@@ -23,7 +27,8 @@ class EventStream:
     """
 
     def __init__(self, num_samples: int) -> None:
-        self._deltas: dict[int, Delta] = {}
+        self._deltas: dict[int, deque[Delta]] = {}
+        """Unread, by sample; no entry is empty, and all but the last of each are full."""
         self._finished: dict[int, Finished] = {}
         self._num_open = num_samples
         self._error: MineDraftError | None = None
@@ -36,15 +41,16 @@ class EventStream:
 
     def push(self, delta: Delta) -> None:
         """Hand over new output."""
-        unread = self._deltas.get(delta.index)
-        if unread is not None:
+        unread = self._deltas.setdefault(delta.index, deque())
+        if unread and len(unread[-1].token_ids) < _MAX_JOINED_TOKENS:
+            last = unread.pop()
             delta = replace(
-                unread,
-                token_ids=unread.token_ids + delta.token_ids,
-                text=unread.text + delta.text,
-                logprobs=unread.logprobs + delta.logprobs,
+                last,
+                token_ids=last.token_ids + delta.token_ids,
+                text=last.text + delta.text,
+                logprobs=last.logprobs + delta.logprobs,
             )
-        self._deltas[delta.index] = delta
+        unread.append(delta)
         self._wake.set()
 
     def finish(self, finished: Finished) -> None:
@@ -73,10 +79,18 @@ class EventStream:
             if self._error is not None:
                 raise self._error
             if self._deltas:
-                return self._deltas.pop(next(iter(self._deltas)))
+                return self._next_delta()
             if self._finished:
                 return self._finished.pop(next(iter(self._finished)))
             if self._num_open == 0:
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
+
+    def _next_delta(self) -> Delta:
+        index = next(iter(self._deltas))
+        unread = self._deltas[index]
+        delta = unread.popleft()
+        if not unread:
+            del self._deltas[index]
+        return delta

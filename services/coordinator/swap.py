@@ -123,10 +123,12 @@ class Swapper:
                 await self._membership.links.hand_over(old)
             formed, old_epoch, warm_up_ns = await self._take_over(old, new, model)
         except BaseException:
-            if new is not old:
-                await self._membership.leave(new)
-            else:
+            if new is old:
                 await asyncio.shield(self._go_back(new))
+            else:
+                if self._attempt:
+                    await asyncio.shield(self._drop(new, self._attempt))
+                await self._membership.leave(new)
             raise
         try:
             await self._drain(old_epoch)
@@ -237,10 +239,10 @@ class Swapper:
         """Drop the old link; if another process took over, the old one leaves altogether."""
         if old is None:
             return
+        if old_epoch:  # else both ends keep it for as long as the old process lives
+            await self._drop(old, old_epoch)
         if new is not old:
             await self._membership.leave(old)
-        elif old_epoch:
-            await self._drop(old, old_epoch)
 
     async def _go_back(self, drafter: Drafter) -> None:
         """Have a drafter give the new model up and go on with the one that drafts."""

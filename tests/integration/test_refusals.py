@@ -23,6 +23,7 @@ from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
+from minedraft.transport import public_stub
 from minedraft.types import FinishReason
 from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
@@ -141,8 +142,14 @@ async def test_a_request_id_in_use_is_refused_and_free_afterwards(target_dir):
         await c.client.generate(PROMPT, request_id="mine", max_tokens=2)
 
 
-async def test_c71_a_message_over_the_limit_is_refused_and_the_service_goes_on(target_dir):
+async def test_c71_a_message_over_the_limit_is_refused_and_the_service_goes_on(
+    target_dir, monkeypatch
+):
     async with cluster(target_dir, mode=(1, 2, 0)) as c:
+        with pytest.raises(InvalidRequestError, match="want at most 4194304") as caught:
+            await c.client.generate("x" * (5 * 2**20))
+        assert caught.value.field == "text"
+        monkeypatch.setattr(public_stub, "MAX_CLIENT_MESSAGE_BYTES", None)  # another's client
         with pytest.raises(InvalidRequestError, match="RESOURCE_EXHAUSTED"):
             await c.client.generate("x" * (5 * 2**20))
         await c.client.generate(PROMPT, max_tokens=2)

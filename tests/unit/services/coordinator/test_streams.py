@@ -7,6 +7,8 @@ import pytest
 from minedraft.api import Delta, Finished
 from minedraft.errors import WorkerUnavailableError
 from minedraft.services.coordinator.streams import EventStream
+from minedraft.transport import public_codec
+from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.types import FinishReason, TokenLogprobs
 from tests.engine_world import read
 
@@ -27,6 +29,24 @@ async def test_a_reader_that_lags_gets_one_delta_with_everything_in_order():
     assert events[0].text == "".join(map(str, range(500)))
     assert [entry.token_id for entry in events[0].logprobs] == list(range(500))
     assert events[1] == end()
+
+
+async def test_what_is_joined_fits_the_message_that_carries_it():
+    stream = EventStream(1)
+    num_tokens = 20_000
+    top = tuple((100_000 + i, -2.5) for i in range(20))
+    for token in range(0, num_tokens, 50):
+        ids = tuple(range(token, token + 50))
+        entries = tuple(TokenLogprobs(i, -1.0, top) for i in ids)
+        stream.push(Delta(0, ids, "four" * 50, entries))
+    stream.finish(end())
+    *deltas, last = [event async for event in stream]
+    assert last == end()
+    assert sum((delta.token_ids for delta in deltas), ()) == tuple(range(num_tokens))
+    assert len("".join(delta.text for delta in deltas)) == 4 * num_tokens
+    sizes = [public_codec.event_to_proto(delta).ByteSize() for delta in deltas]
+    assert max(sizes) < MAX_CLIENT_MESSAGE_BYTES
+    assert sum(sizes) > MAX_CLIENT_MESSAGE_BYTES
 
 
 async def test_deltas_are_joined_by_sample_and_a_read_one_is_not_sent_again():

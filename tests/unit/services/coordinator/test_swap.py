@@ -88,6 +88,7 @@ async def test_another_process_takes_over_and_the_old_one_leaves(world):
     world.verify()
     assert (await swap).epoch == 2
     assert [member.address for member in world.membership.drafters] == [GREEN]
+    assert world.old.dropped == [1], "its process may live on"
     assert world.old.is_closed
     assert green.is_open
     assert not world.membership.drafters[0].is_joining
@@ -285,6 +286,7 @@ async def test_a_link_lost_during_the_warm_up_leaves_the_old_one_in_place(world)
     with pytest.raises(WorkerUnavailableError, match="lost while it warmed up"):
         await swap
     assert green.is_closed
+    assert green.dropped == [2], "its end of the link may stand"
     await old_one_stays(world)
 
 
