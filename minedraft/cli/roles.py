@@ -9,7 +9,6 @@ import asyncio
 import importlib
 import inspect
 import logging
-import os
 import signal
 import socket
 import sys
@@ -19,7 +18,7 @@ from typing import Annotated, Protocol, cast
 import typer
 
 from minedraft import log
-from minedraft.cli import config_options
+from minedraft.cli import config_options, kernel_caches
 from minedraft.cli.commands import CommandGroup
 from minedraft.cli.options import secured
 from minedraft.cli.swap import swap
@@ -33,10 +32,6 @@ _HELP = {
 
 
 _PANEL = "Services, one each"
-_KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
-"""oneDNN keeps a kernel for every number of tokens that a step had, 1024 of them in each of two
-caches: 2 MiB a number, for hours of growth. 128 are as fast (benchmarks/LOG.md). Whoever sets
-these variables is left alone."""
 
 
 class Run(Protocol):
@@ -88,8 +83,7 @@ def command(role: str) -> Callable[..., None]:
         json = not sys.stderr.isatty() if log_json is None else log_json
         log.configure(role, level=_level(log_level), json=json)
         config = config_options.build(config_class, values)
-        for name, value in _KERNEL_CACHES.items():
-            os.environ.setdefault(name, value)  # torch reads them as it is loaded
+        kernel_caches.bound()
         app = importlib.import_module(f"minedraft.services.{role}.app")
         asyncio.run(serve(cast("Run", app.run), config, parent_fd))
 

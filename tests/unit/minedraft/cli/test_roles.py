@@ -57,20 +57,3 @@ def test_a_setting_can_come_from_the_environment(minedraft, monkeypatch):
     result = minedraft("coordinator")
     assert result.exit_code == 1
     assert "num_batches=99" in result.stderr
-
-
-@pytest.mark.parametrize("given", [None, "7"])
-def test_a_role_bounds_the_kernel_caches_before_torch_is_loaded(minedraft, monkeypatch, given):
-    name, seen = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", []
-    for each, value in ((name, given), ("LRU_CACHE_CAPACITY", None)):
-        monkeypatch.setenv(each, value or "")  # so that it is put back whatever the role does
-        if value is None:
-            monkeypatch.delenv(each)
-
-    def load(module):
-        seen.append((module, os.environ[name], os.environ["LRU_CACHE_CAPACITY"]))
-        raise ConfigError("enough")
-
-    monkeypatch.setattr("minedraft.cli.roles.importlib.import_module", load)
-    minedraft("coordinator")
-    assert seen == [("minedraft.services.coordinator.app", given or "128", "128")]
