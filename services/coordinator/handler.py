@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
-from minedraft.api import Started
+from minedraft.api import Finished, Started
 from minedraft.errors import (
     DrainingError,
     DuplicateRequestError,
@@ -21,6 +21,7 @@ from minedraft.errors import (
 from minedraft.services.coordinator.config import MAX_BATCHES
 from minedraft.services.coordinator.intake import Intake
 from minedraft.services.coordinator.swap import Swapper
+from minedraft.types import FinishReason
 from minedraft.validation import MAX_SAMPLES, validate_abort
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Handler:
         self._samples: dict[str, list[Sample]] = {}
         """Live samples by the caller's request id."""
         self._draining = False
+        self._cut_off: set[str] = set()
+        """Request ids that the end of the drain cut off."""
         self._empty = asyncio.Event()
         """Set while no request is live."""
         self._empty.set()
@@ -71,15 +74,20 @@ class Handler:
         return self._draining
 
     async def drain(self) -> None:
-        """Take no new requests; let running ones end for `grace_s`, then end them with ABORT."""
+        """Take no new requests; let running ones end for `grace_s`, then cut them off.
+
+        Their streams end with `DrainingError`, not as if somebody had aborted them: a client goes
+        on where they ended as soon as there is a coordinator again.
+        """
         self._draining = True
         try:
             async with asyncio.timeout(self._config.grace_s):
                 await self._empty.wait()
         except TimeoutError:
-            log.warning("drain.aborted", num_requests=len(self._samples))
-            for samples in list(self._samples.values()):
-                self._abort(samples)
+            for request_id, samples in list(self._samples.items()):
+                if self._abort(samples):
+                    self._cut_off.add(request_id)
+            log.warning("drain.cut_off", num_requests=len(self._cut_off))
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Events of one request; leaving the iterator aborts it.
@@ -104,6 +112,8 @@ class Handler:
         try:
             yield Started(request_id, seed, num_prompt_tokens)
             async for event in stream:
+                if request_id in self._cut_off and _is_abort(event):
+                    raise DrainingError("the service shut down before this answer was complete")
                 yield event
         finally:
             # Otherwise a resumed stream took over, and the ids of these samples are its own now.
@@ -195,6 +205,10 @@ class Handler:
     def _abort(self, samples: Sequence[Sample]) -> bool:
         aborted = [self._engine.abort(sample.request.request_id) for sample in samples]
         return any(aborted)
+
+
+def _is_abort(event: Event) -> bool:
+    return isinstance(event, Finished) and event.reason is FinishReason.ABORT
 
 
 def resident_bytes() -> int:

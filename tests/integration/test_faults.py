@@ -173,11 +173,20 @@ async def test_c75_a_drain_lets_running_requests_end_and_refuses_new_ones(target
         await stopping
 
 
-async def test_c75_what_outlives_the_grace_ends_with_a_terminal_event(target_dir):
+async def test_c75_what_outlives_the_grace_is_cut_off_and_goes_on_at_the_next(
+    target_dir, plain_greedy
+):
     async with cluster(target_dir, mode=(1, 8, 0), grace_s=0.05) as c:
-        running = asyncio.create_task(
-            c.client.generate(PROMPTS[0], temperature=0, max_tokens=450, ignore_eos=True)
-        )
-        await some_output(c.client, 8)
-        await c.coordinator.stop()
-        assert (await running).finish_reason is FinishReason.ABORT
+        long = {"temperature": 0, "max_tokens": 450, "ignore_eos": True}
+        async with await Client.connect(c.coordinator.address, retry=PATIENT) as patient:
+            resumed = asyncio.create_task(patient.generate(PROMPTS[0], **long))
+            cut_off = asyncio.create_task(c.client.generate(PROMPTS[0], **long))
+            await some_output(c.client, 8)
+            await c.coordinator.stop()
+            with pytest.raises(DrainingError, match="before this answer was complete"):
+                await cut_off
+            c.coordinator = c.coordinator.again()
+            await c.coordinator.start()
+            completion = await resumed
+            assert completion.finish_reason is FinishReason.LENGTH
+            assert completion.token_ids == plain_greedy(PROMPTS[0], 450)

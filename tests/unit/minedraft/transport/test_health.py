@@ -114,7 +114,8 @@ def test_after_stop_nobody_answers():
         health.stop()
         with pytest.raises(grpc.RpcError) as caught:
             probe(health)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        # CANCELLED: the connection was made as the port was on its way down.
+        assert caught.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
 def test_many_watchers_do_not_starve_a_probe():

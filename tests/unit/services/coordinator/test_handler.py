@@ -184,13 +184,28 @@ async def test_a_draining_service_takes_nothing_new_and_lets_running_ones_end():
     await draining
 
 
-async def test_what_still_runs_after_the_grace_is_aborted():
+async def test_what_still_runs_after_the_grace_is_cut_off_and_told_to_go_on_elsewhere():
     served = Served(grace_s=0.0)
     events = served.generate(max_tokens=40)
     await anext(events)
     await served.handler.drain()
+    with pytest.raises(DrainingError, match="before this answer was complete"):
+        await rest(events)
+    assert served.handler._samples == {}
+    assert not served.world.core.requests
+
+
+async def test_one_that_its_caller_aborted_before_the_drain_ends_as_aborted():
+    served = Served(grace_s=0.0)
+    events, others = served.generate(max_tokens=40), served.generate("other", max_tokens=40)
+    await anext(events)
+    await anext(others)
+    served.handler.abort(["r"])
+    await served.handler.drain()
     _, ends = await rest(events)
     assert [end.reason for end in ends] == [FinishReason.ABORT]
+    with pytest.raises(DrainingError):
+        await rest(others)
 
 
 async def test_one_that_is_being_tokenized_when_the_drain_begins_is_refused(monkeypatch):
