@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import tempfile
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,6 +13,7 @@ from minedraft.admin import Mode
 from minedraft.cli.child import Child
 from minedraft.client import Client
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_free
 from minedraft.security.config import SecurityConfig
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Cluster:
         self.address = ""
 
     async def __aenter__(self) -> Self:
-        check_port(self._spec.listen)
+        check_free("listen", self._spec.listen)
         self.log_dir = await asyncio.to_thread(_make_log_dir, self._spec.log_dir)
         try:
             await self._start()
@@ -244,27 +244,6 @@ def _missing(status: Status) -> str:
         if wants_link and worker.role == "drafter" and not worker.link_epoch:
             return f"the drafter at {worker.address} has no token link{why}"
     return ""
-
-
-def check_port(listen: str) -> None:
-    """Make sure that a port is free, before a model is loaded for it.
-
-    Raises:
-        ConfigError: not `host:port`, not an address of this machine, or the port is in use.
-    """
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 16 bits
-        raise ConfigError(f"listen={listen!r}: want host:port")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
-        try:
-            probe.bind((host.strip("[]"), int(port)))
-        except OSError as err:
-            raise ConfigError(
-                f"listen={listen!r}: port {port} cannot be used: {err.strerror}; "
-                "choose another with --listen"
-            ) from None
 
 
 def _make_log_dir(wanted: str) -> Path:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import shutil
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from minedraft.admin import Mode
-from minedraft.cli.cluster import MAX_BATCH, Cluster, ClusterSpec, check_port
+from minedraft.cli.cluster import MAX_BATCH, Cluster, ClusterSpec
 from minedraft.cli.models import resolve
 from minedraft.cli.options import DEFAULT_ADDRESS, err
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig
 
 MODES = ("ar", "sd", "psd")
@@ -56,8 +61,9 @@ def serve(
     security: SecurityConfig,
 ) -> None:
     """Start coordinator, drafter and verifier on this machine; Ctrl-C stops them."""
+    check_listen("listen", listen)
     security.check_server("listen", listen)
-    check_port(listen)
+    check_free("listen", listen)
     target, draft, dtype = find_models(target, draft, pair, dtype)
     spec = ClusterSpec(
         target=target,
@@ -107,9 +113,23 @@ async def run_until_stopped(spec: ClusterSpec) -> None:
 async def _serve(spec: ClusterSpec) -> None:
     async with started(spec) as cluster:
         err.print(f"logs: {cluster.log_dir}", soft_wrap=True)
-        err.print(f'serving at {cluster.address}; try: minedraft generate "Hello" -a '
-                  f"{cluster.address}", soft_wrap=True)  # fmt: skip
+        err.print(f'serving at {cluster.address}; try: {called_as(sys.argv[0])} generate "Hello" '
+                  f"-a {cluster.address}", soft_wrap=True, markup=False)  # fmt: skip
         await cluster.watch()
+
+
+def called_as(program: str) -> str:
+    """Find what to type for another command of ours: not everybody has us on the PATH.
+
+    Args:
+        program: What this process was called as.
+    """
+    if Path(program).suffix == ".py":  # python -m
+        return f"{shlex.quote(sys.executable)} -m minedraft.cli.main"
+    name = Path(program).name
+    found = shutil.which(name)
+    is_on_path = found is not None and Path(found).resolve() == Path(program).resolve()
+    return name if is_on_path else shlex.quote(program)
 
 
 class started:  # noqa: N801  # used as a function

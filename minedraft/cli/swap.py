@@ -10,6 +10,7 @@ from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, e
 from minedraft.client import SyncClient
 from minedraft.client.client import SWAP_TIMEOUT_S
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_dial
 from minedraft.security.config import SecurityConfig
 
 
@@ -34,6 +35,9 @@ def swap(
     """Change the drafter while requests run; the old one drafts until the new one has caught up."""
     if bool(model) == bool(to):
         raise ConfigError(f"want exactly one of --model and --to, got {model!r} and {to!r}")
+    for setting, drafter in (("to", to), ("replace", replace)):
+        if drafter:
+            check_dial(setting, drafter)
     with (
         SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client,
         err.status("loading and warming up; the old drafter goes on meanwhile"),

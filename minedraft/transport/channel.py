@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minedraft.errors import ConfigError
 from minedraft.security.channel import open_aio_channel
 
 if TYPE_CHECKING:
@@ -78,15 +77,3 @@ def open_channel(
     if own_connection:
         options.append(("grpc.use_local_subchannel_pool", 1))
     return open_aio_channel(address, options, credentials)
-
-
-def check_listen(setting: str, address: str) -> None:
-    """Refuse a port that is none. gRPC would take 99999 for 34463.
-
-    Raises:
-        ConfigError: names `setting` and `address`.
-    """
-    port = address.rpartition(":")[2]
-    is_port = port.isascii() and port.isdigit() and int(port) <= 65535  # noqa: PLR2004 16 bits
-    if not is_port and not address.startswith("unix:"):
-        raise ConfigError(f"{setting}={address!r}: want host:port with a port of 0..65535")

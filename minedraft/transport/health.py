@@ -16,7 +16,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from minedraft.errors import ConfigError
-from minedraft.transport.channel import check_listen
+from minedraft.security.address import check_free, check_listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,6 +134,7 @@ class HealthServer:
         try:
             self.port = self._server.add_insecure_port(address)
         except RuntimeError as err:
+            check_free("health_listen", address)  # says why
             raise ConfigError(f"health_listen={address!r}: cannot bind: {err}") from None
         self._server.start()
 

@@ -11,11 +11,12 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig, is_loopback
 from minedraft.security.credentials import Credentials
 from minedraft.security.interceptor import AuthInterceptor
 from minedraft.security.slow_reader import SlowReaderInterceptor
-from minedraft.transport.channel import check_listen, server_options
+from minedraft.transport.channel import server_options
 from minedraft.transport.health import HealthServer
 from minedraft.transport.status import ErrorInterceptor
 
@@ -44,7 +45,8 @@ def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None 
     except RuntimeError:
         port = 0
     if port == 0:
-        raise ConfigError(f"listen={address!r}: cannot bind; is the port in use?")
+        check_free("listen", address)  # says why
+        raise ConfigError(f"listen={address!r}: cannot bind")
     return port
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
 from minedraft.link.spec import Transport
+from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.transport_choice import AUTO
@@ -20,7 +21,9 @@ class CoordinatorConfig:
     """What a coordinator needs."""
 
     listen: str = "127.0.0.1:50050"
+    """Where clients connect, `host:port`; port 0: a free one."""
     health_listen: str | None = None
+    """Where health is answered, in plaintext, `host:port`; not given: nowhere."""
     verifier: str = "127.0.0.1:50052"
     """`host:port` of the verifier."""
     drafters: tuple[str, ...] = ("127.0.0.1:50051",)
@@ -59,6 +62,9 @@ class CoordinatorConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
+        check_listen("listen", self.listen)
+        if self.health_listen:
+            check_listen("health_listen", self.health_listen)
         self.security.check_server("listen", self.listen)
         _range("num_batches", self.num_batches, 1, MAX_BATCHES)
         _range("max_rows", self.max_rows, 1, MAX_ROWS)
@@ -75,10 +81,10 @@ class CoordinatorConfig:
         links = (AUTO, *(transport.value for transport in Transport))
         if self.link not in links:
             raise ConfigError(f"link={self.link!r}, want one of {', '.join(links)}")
-        _address("verifier", self.verifier)
+        check_dial("verifier", self.verifier)
         for index, address in enumerate(self.drafters):
             if DrafterName.parse(address) is None:
-                _address("drafters", address)
+                check_dial("drafters", address)
             if address in self.drafters[:index]:
                 raise ConfigError(f"drafters={address!r}: named twice; a drafter has one member")
 
@@ -91,10 +97,3 @@ def _range(name: str, value: float, low: float, high: float) -> None:
 def _positive(name: str, value: float) -> None:
     if not 0 < value <= _DAY_S:
         raise ConfigError(f"{name}={value}, want more than 0 and at most {_DAY_S:g}")
-
-
-def _address(name: str, value: str) -> None:
-    host, _, port = value.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= 65535  # noqa: PLR2004 16 bits
-    if not (host and is_port) and not value.startswith("unix:"):
-        raise ConfigError(f"{name}={value!r}: want host:port with a port of 1..65535")

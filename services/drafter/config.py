@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_listen
 from minedraft.security.config import SecurityConfig
 
 
@@ -26,9 +27,12 @@ class DrafterConfig:
     model: str
     """Directory or hub id of the draft model: safetensors and tokenizer."""
     listen: str = "127.0.0.1:50051"
+    """Where the coordinator connects, `host:port`; port 0: a free one."""
     health_listen: str | None = None
+    """Where health is answered, in plaintext, `host:port`; not given: nowhere."""
     kind: str = "model"
-    """One of `DrafterKind`."""
+    """`model`; `synthetic` for `bench --synthetic-acceptance`; in tests `oracle`, `anti_oracle`,
+    `scripted`."""
     dtype: str = "float32"
     """`float32` or `bfloat16`."""
     num_blocks: int = 1024
@@ -41,6 +45,7 @@ class DrafterConfig:
     model_roots: tuple[str, ...] = ()
     """Directories under which a swap may name models; empty: the parent of `model`."""
     device: str = "cpu"
+    """Where the model runs: `cpu`, `cuda`, `cuda:1`, ..."""
     cpus: str = ""
     """Cores for the device thread, as taskset writes them ("0", "0-3,8"); empty: any."""
     threads: int = 1
@@ -52,6 +57,9 @@ class DrafterConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
+        check_listen("listen", self.listen)
+        if self.health_listen:
+            check_listen("health_listen", self.health_listen)
         self.security.check_server("listen", self.listen)
         # gloo itself proves nothing; who may meet there is settled over the control plane.
         self.security.check_server("link_bind_host", self.link_bind_host)

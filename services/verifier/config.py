@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.types import Acceptance
@@ -17,7 +18,9 @@ class VerifierConfig:
     model: str
     """Directory or hub id of the target: safetensors and tokenizer."""
     listen: str = "127.0.0.1:50052"
+    """Where the coordinator and drafters connect, `host:port`; port 0: a free one."""
     health_listen: str | None = None
+    """Where health is answered, in plaintext, `host:port`; not given: nowhere."""
     dtype: str = "float32"
     """`float32` or `bfloat16`."""
     num_blocks: int = 1024
@@ -27,6 +30,7 @@ class VerifierConfig:
     acceptance: str = "coupled"
     """`coupled` or `rejection`."""
     device: str = "cpu"
+    """Where the model runs: `cpu`, `cuda`, `cuda:1`, ..."""
     cpus: str = ""
     """Cores for the device thread, as taskset writes them ("1", "0-3,8"); empty: any. With ranks
     they are split evenly, or named for each rank as "0-3;4-7"."""
@@ -45,6 +49,9 @@ class VerifierConfig:
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
+        check_listen("listen", self.listen)
+        if self.health_listen:
+            check_listen("health_listen", self.health_listen)
         self.security.check_server("listen", self.listen)
         # gloo itself proves nothing; who may meet there is settled over the control plane.
         self.security.check_server("link_bind_host", self.link_bind_host)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import pytest
 
@@ -8,12 +9,11 @@ from minedraft.admin import Mode
 from minedraft.cli.cluster import (
     MAX_BATCH,
     ClusterSpec,
-    check_port,
     coordinator_arguments,
     drafter_arguments,
     verifier_arguments,
 )
-from minedraft.cli.serve import build_mode, find_models
+from minedraft.cli.serve import build_mode, called_as, find_models
 from minedraft.errors import ConfigError
 from minedraft.services.coordinator.config import MAX_ROWS, CoordinatorConfig
 
@@ -32,14 +32,24 @@ def test_a_port_in_use_is_named_before_anything_is_loaded(minedraft, held_port):
     assert f"port {held_port} cannot be used: Address already in use" in result.stderr
 
 
-@pytest.mark.parametrize("listen", ["", "5000", "h:", "h:http", "127.0.0.1:70000"])
-def test_what_is_no_address_is_refused(listen):
-    with pytest.raises(ConfigError, match="want host:port"):
-        check_port(listen)
+@pytest.mark.parametrize("listen", ["50052", "localhost:99999"])
+def test_what_is_no_address_is_refused_before_anything_else(minedraft, listen):
+    result = minedraft("serve", "--target", "/nowhere", "--listen", listen)
+    assert result.exit_code == 1
+    assert f"listen='{listen}': want host:port" in result.stderr
 
 
-def test_a_free_port_passes():
-    check_port("127.0.0.1:0")
+def test_the_command_to_type_is_the_one_that_was_called(tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "minedraft"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert called_as(str(program)) == str(program)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert called_as(str(program)) == "minedraft"
+    assert called_as("/of another/minedraft") == "'/of another/minedraft'"
+    module = str(tmp_path / "minedraft" / "cli" / "main.py")
+    assert called_as(module) == f"{sys.executable} -m minedraft.cli.main"
 
 
 def test_modes_are_numbers():
@@ -78,7 +88,10 @@ def test_models_are_directories_checked_first(tmp_path):
     assert found == (str(tmp_path), str(tmp_path), "bfloat16")
     for arguments, message in (
         (("", "", "", "float32"), "target=''"),
-        (("/no/dir", "", "", "float32"), "target='/no/dir': no such directory"),
+        (
+            ("/no/dir", "", "", "float32"),
+            "target='/no/dir': no such directory.*minedraft fetch smollm2",
+        ),
         ((str(tmp_path), "/no/dir", "", "float32"), "draft='/no/dir'"),
         ((str(tmp_path), "", "", "float16"), "dtype='float16'"),
     ):

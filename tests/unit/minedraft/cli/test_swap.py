@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.fake_coordinator import FakeCoordinator
 
 
@@ -21,6 +23,15 @@ def test_both_or_neither_source_is_one_line_and_exit_code_1(minedraft):
         result = minedraft("drafter", "swap", *arguments)
         assert result.exit_code == 1
         assert "exactly one of --model and --to" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--to", "--replace"])
+def test_what_is_no_address_is_named_before_it_is_sent(minedraft, fake: FakeCoordinator, option):
+    others = ["--model", "m"] if option == "--replace" else []
+    result = minedraft("drafter", "swap", *others, option, "50051")
+    assert result.exit_code == 1
+    assert f"{option.strip('-')}='50051': want host:port" in result.stderr
+    assert fake.swaps == []
 
 
 def test_the_group_still_runs_a_drafter_and_says_what_it_lacks(minedraft):

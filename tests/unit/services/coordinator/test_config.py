@@ -70,3 +70,10 @@ def test_any_kind_of_address_will_do():
 
 def test_k_may_be_0_and_nobody_may_draft():
     assert CoordinatorConfig(num_draft_tokens=0, drafters=()).drafters == ()
+
+
+@pytest.mark.parametrize("address", ["localhost", "50052", "localhost:99999"])
+@pytest.mark.parametrize("name", ["listen", "health_listen"])
+def test_where_it_listens_is_an_address(name, address):
+    with pytest.raises(ConfigError, match=f"{name}='{address}': want host:port"):
+        CoordinatorConfig(**{name: address})

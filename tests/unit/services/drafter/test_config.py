@@ -37,3 +37,10 @@ def test_a_setting_out_of_range_is_named_with_its_value(setting):
 def test_a_drafter_without_a_model_is_refused():
     with pytest.raises(ConfigError, match="model=''"):
         DrafterConfig("")
+
+
+@pytest.mark.parametrize("address", ["localhost", "50052", "localhost:99999"])
+@pytest.mark.parametrize("name", ["listen", "health_listen"])
+def test_where_it_listens_is_an_address(name, address):
+    with pytest.raises(ConfigError, match=f"{name}='{address}': want host:port"):
+        DrafterConfig("m", **{name: address})

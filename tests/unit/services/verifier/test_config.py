@@ -37,3 +37,10 @@ def test_ranks_cannot_share_one_gpu():
 def test_a_verifier_without_a_model_is_refused():
     with pytest.raises(ConfigError, match="model=''"):
         VerifierConfig("")
+
+
+@pytest.mark.parametrize("address", ["localhost", "50052", "localhost:99999"])
+@pytest.mark.parametrize("name", ["listen", "health_listen"])
+def test_where_it_listens_is_an_address(name, address):
+    with pytest.raises(ConfigError, match=f"{name}='{address}': want host:port"):
+        VerifierConfig("m", **{name: address})

@@ -1,0 +1,107 @@
+"""Addresses as people give them: whether one is `host:port`, and whether we may listen there.
+
+Asked before any work is done. gRPC takes what it is given: it would dial port 443 for a host alone,
+bind 34463 for 99999, and say of a port in use no more than that it did not work.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Final
+
+from minedraft.errors import ConfigError
+
+_MAX_PORT: Final = 65535
+_NOT_OURS: Final = "not an address of this machine"
+
+
+def check_listen(setting: str, address: str) -> None:
+    """Refuse what nobody can listen at; port 0 is any free one.
+
+    Raises:
+        ConfigError: names `setting` and `address`.
+    """
+    _check(setting, address, address, lowest=0)
+
+
+def check_dial(setting: str, address: str) -> None:
+    """Refuse what nobody can be called at. gRPC's `dns:///host:port` is fine.
+
+    Raises:
+        ConfigError: names `setting` and `address`.
+    """
+    _check(setting, address, address.removeprefix("dns:///"), lowest=1)
+
+
+def check_free(setting: str, address: str) -> None:
+    """Make sure that we may listen at an address, before a model is loaded for it.
+
+    Raises:
+        ConfigError: not `host:port`, not an address of this machine, or the port is in use.
+    """
+    check_listen(setting, address)
+    if address.startswith("unix:"):
+        return
+    refusal = _refusal(address)
+    if refusal is not None:
+        is_ours = refusal.errno != errno.EADDRNOTAVAIL
+        why = (refusal.strerror or str(refusal)) if is_ours else _NOT_OURS
+        port = address.rpartition(":")[2]
+        raise ConfigError(
+            f"{setting}={address!r}: port {port} cannot be used: {why}; "
+            f"choose another with --{setting.replace('_', '-')}"
+        )
+
+
+def check_ports(listen: str, health_listen: str | None) -> None:
+    """Ask both of `check_free`, under the names that they have in every service.
+
+    Raises:
+        ConfigError: see there.
+    """
+    check_free("listen", listen)
+    if health_listen:
+        check_free("health_listen", health_listen)
+
+
+def _check(setting: str, address: str, place: str, *, lowest: int) -> None:
+    host, _, port = place.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and lowest <= int(port) <= _MAX_PORT
+    is_host = host and (":" not in host or host.startswith("["))
+    if not (is_host and is_port) and not address.startswith("unix:"):
+        raise ConfigError(
+            f"{setting}={address!r}: want host:port with a port of {lowest}..{_MAX_PORT}"
+        )
+
+
+def _refusal(address: str) -> OSError | None:
+    """Try what gRPC would: every address of the name. One in use is too many, one of ours enough.
+
+    Returns:
+        Why not; None: it works.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except OSError as err:
+        return err
+    except UnicodeError:  # a label that no name can have
+        return OSError(errno.EADDRNOTAVAIL, "")
+    tries = [(family, where) for family, _, _, _, where in found]
+    if host == "::":  # without IPv6 it is every address of IPv4
+        tries.append((socket.AF_INET, ("0.0.0.0", int(port))))  # noqa: S104  # as was asked
+    refusals = [_bind(family, where) for family, where in tries]
+    in_use = [err for err in refusals if err is not None and err.errno == errno.EADDRINUSE]
+    return in_use[0] if in_use else None if None in refusals else refusals[0]
+
+
+def _bind(family: int, where: object) -> OSError | None:
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+            probe.bind(where)  # type: ignore[arg-type]  # of the family that it came with
+    except OSError as err:
+        return err
+    return None
