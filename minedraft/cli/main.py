@@ -39,7 +39,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print it.",
+            allow_from_autoenv=False,  # MINEDRAFT_VERSION may be anything to others
+        ),
     ] = False,
 ) -> None:
     """Options before the command."""

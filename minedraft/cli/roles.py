@@ -13,7 +13,8 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Protocol, cast
+from copy import copy
+from typing import Annotated, NoReturn, Protocol, cast, get_args
 
 import typer
 
@@ -23,6 +24,7 @@ from minedraft.cli.commands import CommandGroup
 from minedraft.cli.options import secured
 from minedraft.cli.swap import swap
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_ports
 
 _HELP = {
     "coordinator": "Run a coordinator: the service that clients talk to.",
@@ -66,12 +68,20 @@ def _unless_subcommand(run: Callable[..., None]) -> Callable[..., None]:
         "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
     )
     optional = [
-        parameter.replace(default="") if parameter.default is inspect.Parameter.empty else parameter
+        _optional(parameter) if parameter.default is inspect.Parameter.empty else parameter
         for parameter in inspect.signature(run).parameters.values()
     ]
     callback.__signature__ = inspect.Signature([context, *optional])  # type: ignore[attr-defined]
     callback.__annotations__ = {p.name: p.annotation for p in (context, *optional)}
     return callback
+
+
+def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Leave it to the config to ask for a value; the help says so."""
+    of_type, option = get_args(parameter.annotation)
+    told = copy(option)
+    told.help = f"{option.help} Required."
+    return parameter.replace(default="", annotation=Annotated[of_type, told])
 
 
 def command(role: str) -> Callable[..., None]:
@@ -83,7 +93,9 @@ def command(role: str) -> Callable[..., None]:
         json = not sys.stderr.isatty() if log_json is None else log_json
         log.configure(role, level=_level(log_level), json=json)
         config = config_options.build(config_class, values)
+        check_ports(config.listen, config.health_listen)
         kernel_caches.bound()
+        signal.signal(signal.SIGTERM, _end)  # torch takes seconds; `serve` takes over
         app = importlib.import_module(f"minedraft.services.{role}.app")
         asyncio.run(serve(cast("Run", app.run), config, parent_fd))
 
@@ -98,6 +110,11 @@ def command(role: str) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return run
+
+
+def _end(_signum: int, _frame: object) -> NoReturn:
+    """End; nothing is open yet. A container's first process has no default that would end it."""
+    raise SystemExit(0)
 
 
 async def serve(run: Run, config: object, parent_fd: int = -1) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import typer
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from minedraft.cli.commands import CommandGroup
 from minedraft.cli.main import app
+from minedraft.cli.roles import command
 from minedraft.errors import ConfigError, StateError
 
 
@@ -30,6 +33,24 @@ def test_the_version_is_the_packages():
     import minedraft
 
     assert CliRunner().invoke(app, ["--version"]).output.strip() == minedraft.__version__
+
+
+def test_a_version_in_the_environment_is_not_ours():
+    result = CliRunner().invoke(app, ["fetch", "--help"], env={"MINEDRAFT_VERSION": "0.1.0"})
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("role", ["coordinator", "drafter", "verifier"])
+def test_every_option_of_a_role_has_help(role):
+    parameters = inspect.signature(command(role)).parameters.values()
+    helps = {p.name: get_args(p.annotation)[1] for p in parameters}
+    assert [name for name, option in helps.items() if not option.hidden and not option.help] == []
+
+
+def test_what_a_drafter_must_have_is_said():
+    shown = CliRunner().invoke(app, ["drafter", "--help"], terminal_width=200).output
+    text = " ".join(shown.replace("│", " ").split())
+    assert "safetensors and tokenizer. Required." in text
 
 
 @pytest.fixture

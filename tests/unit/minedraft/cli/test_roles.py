@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +59,45 @@ def test_a_setting_can_come_from_the_environment(minedraft, monkeypatch):
     result = minedraft("coordinator")
     assert result.exit_code == 1
     assert "num_batches=99" in result.stderr
+
+
+@pytest.mark.parametrize("role", ["coordinator", "drafter", "verifier"])
+@pytest.mark.parametrize("option", ["--listen", "--health-listen"])
+def test_a_port_in_use_is_named_before_anything_is_loaded(minedraft, role, option):
+    model = ["--tokenizer" if role == "coordinator" else "--model", "/nowhere"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = minedraft(role, *model, "--listen", "127.0.0.1:0", option, f"127.0.0.1:{port}")
+    assert result.exit_code == 1
+    assert f"port {port} cannot be used: Address already in use; choose another with {option}" in (
+        result.stderr
+    )
+
+
+_IMPORTING = """
+import sys
+from minedraft.cli.main import app
+
+class Torch:
+    def find_spec(self, name, path, target=None):
+        if name == "minedraft.services.drafter.app":
+            print("importing", flush=True)
+            sys.stdin.read()
+
+sys.meta_path.insert(0, Torch())
+app(["drafter", "--model", "/nowhere", "--listen", "127.0.0.1:0"])
+"""
+
+
+def test_a_signal_while_the_role_is_imported_is_a_quiet_end():
+    with subprocess.Popen(
+        [sys.executable, "-c", _IMPORTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout.readline() == b"importing\n"
+            process.terminate()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
