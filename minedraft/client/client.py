@@ -13,11 +13,13 @@ from minedraft.admin import Mode, SwapOrder
 from minedraft.client.options import build_request
 from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
-from minedraft.errors import ConfigError, DeadlineError, WorkerUnavailableError
+from minedraft.errors import ConfigError, DeadlineError, ProtocolError, WorkerUnavailableError
+from minedraft.security.address import check_dial
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.transport.channel import open_channel
 from minedraft.transport.public_stub import PublicStub
+from minedraft.transport.status import UnknownMethodError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -82,11 +84,12 @@ class Client:
             security: Certificates and token; changed files are noticed. None: plaintext, nobody.
 
         Raises:
-            ConfigError: a certificate or token file cannot be used.
+            ConfigError: not an address, or a certificate or token file cannot be used.
             AuthenticationError: the coordinator does not know this caller.
             WorkerUnavailableError: nobody answered in time, or TLS failed.
             ProtocolError: something answered that is not a coordinator.
         """
+        check_dial("address", address)
         credentials = None if security is None else await asyncio.to_thread(_identify, security)
         client = cls(
             PublicStub(
@@ -103,7 +106,13 @@ class Client:
         except DeadlineError:
             await client.close()
             raise WorkerUnavailableError(
-                f"no MineDraft coordinator answers at {address} (waited {timeout_s:g} s)"
+                f"no MineDraft coordinator answers at {address} (waited {timeout_s:g} s): "
+                "start one with `minedraft serve`, or name it with -a HOST:PORT"
+            ) from None
+        except UnknownMethodError:
+            await client.close()
+            raise ProtocolError(
+                f"{address} is not a coordinator: another service answers there"
             ) from None
         except BaseException:
             await client.close()

@@ -40,6 +40,13 @@ def _tree(cls: type[errors.MineDraftError]) -> Iterator[type[errors.MineDraftErr
 BY_NAME = {cls.__name__: cls for cls in _tree(errors.MineDraftError)}
 
 
+class UnknownMethodError(errors.ProtocolError):
+    """Something answers that has no such method: another service, or another version of this one.
+
+    Ours alone: on the wire it is gRPC's UNIMPLEMENTED, and callers say what they looked for.
+    """
+
+
 def to_status(err: errors.MineDraftError) -> status_pb2.Status:
     """Build the google.rpc.Status that carries `err`."""
     details: list[any_pb2.Any] = []
@@ -73,7 +80,9 @@ async def abort(
     await context.abort(wire.code, wire.details, trailing_metadata=metadata)
 
 
-_REFUSALS: dict[grpc.StatusCode, type[errors.MineDraftError]] = {
+_BY_CODE: dict[grpc.StatusCode, type[errors.MineDraftError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineError,
+    grpc.StatusCode.UNIMPLEMENTED: UnknownMethodError,
     grpc.StatusCode.UNAUTHENTICATED: errors.AuthenticationError,
     grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
 }
@@ -102,10 +111,8 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
     match err.code():
         case code if code in _GONE or (code is _UNKNOWN and text.startswith(_BROKEN)):
             return errors.WorkerUnavailableError(f"{code.name}: {text}")
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return errors.DeadlineError(f"DEADLINE_EXCEEDED: {text}")
-        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED as code:
-            return _REFUSALS[code](f"{code.name}: {text}")
+        case code if code in _BY_CODE:
+            return _BY_CODE[code](f"{code.name}: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED if not text.startswith(_PEER_SAID_TOO_MUCH):
             # grpc's own limits: message size
             return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 import structlog
 
-from minedraft.errors import StateError, WorkerUnavailableError
+from minedraft.errors import IncompatibleWorkerError, StateError, WorkerUnavailableError
 from minedraft.link.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
@@ -21,7 +21,7 @@ from minedraft.plans import (
 )
 from minedraft.transport import plan_codec
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, open_channel
-from minedraft.transport.status import from_rpc_error
+from minedraft.transport.status import UnknownMethodError, from_rpc_error
 from minedraft.transport.worker_service import link_spec_to_proto
 from minedraft.v1 import (
     drafter_pb2,
@@ -101,6 +101,16 @@ class _Connection(Generic[Plan, Answer]):
             # pass for a cancelled task: a task group would take that for a quiet end.
             raise WorkerUnavailableError(f"{self.address}: the connection was closed") from None
 
+    async def _handshake(
+        self, role: str, method: Callable[..., Any], request: Any, timeout_s: float
+    ) -> Any:
+        try:
+            return await self._call(method, request, timeout_s)
+        except UnknownMethodError:
+            raise IncompatibleWorkerError(
+                f"{self.address} is not a {role}: another service answers there"
+            ) from None
+
     @asynccontextmanager
     async def _session(self, call: Any, timeout_s: float) -> AsyncIterator[AsyncIterator[Answer]]:
         """Open a session: the worker has forgotten its rows; plans given to `send` go out.
@@ -173,9 +183,13 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
         self._stub = verifier_pb2_grpc.VerifierStub(self._channel)
 
     async def get_info(self, timeout_s: float) -> WorkerInfo:
-        """Handshake."""
+        """Handshake.
+
+        Raises:
+            IncompatibleWorkerError: something else answers there.
+        """
         request = verifier_pb2.VerifierGetInfoRequest()
-        answer = await self._call(self._stub.GetInfo, request, timeout_s)
+        answer = await self._handshake("verifier", self._stub.GetInfo, request, timeout_s)
         return WorkerInfo(
             identity=plan_codec.identity_from_proto(answer.identity),
             model=plan_codec.model_info_from_proto(answer.model),
@@ -213,9 +227,13 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
         self._stub = drafter_pb2_grpc.DrafterStub(self._channel)
 
     async def get_info(self, timeout_s: float) -> WorkerInfo:
-        """Handshake."""
+        """Handshake.
+
+        Raises:
+            IncompatibleWorkerError: something else answers there.
+        """
         request = drafter_pb2.DrafterGetInfoRequest()
-        answer = await self._call(self._stub.GetInfo, request, timeout_s)
+        answer = await self._handshake("drafter", self._stub.GetInfo, request, timeout_s)
         return WorkerInfo(
             identity=plan_codec.identity_from_proto(answer.identity),
             model=plan_codec.model_info_from_proto(answer.model),

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import socket
 
+import grpc
 import pytest
 
 import minedraft
@@ -201,7 +202,7 @@ async def test_connecting_to_nobody_names_the_address():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        with pytest.raises(errors.WorkerUnavailableError, match=address):
+        with pytest.raises(errors.WorkerUnavailableError, match=f"{address} .*`minedraft serve`"):
             await Client.connect(address, timeout_s=0.3)
 
 
@@ -257,3 +258,20 @@ def test_no_signature_shows_a_protobuf_type():
 def test_the_clients_are_names_of_the_package():
     assert minedraft.Client is Client
     assert minedraft.SyncClient is SyncClient
+
+
+@pytest.mark.parametrize("address", ["localhost", "50050", ":50050", "h:0"])
+async def test_what_is_no_address_is_not_dialled(address):
+    with pytest.raises(errors.ConfigError, match=f"address='{address}': want host:port"):
+        await Client.connect(address)
+
+
+async def test_another_service_is_not_a_coordinator():
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with pytest.raises(errors.ProtocolError, match=f"127.0.0.1:{port} is not a coordinator"):
+            await Client.connect(f"127.0.0.1:{port}")
+    finally:
+        await server.stop(0)

@@ -230,7 +230,7 @@ async def test_of_a_group_the_bug_counts_before_our_own_error():
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineError),
         (grpc.StatusCode.CANCELLED, errors.WorkerUnavailableError),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.InvalidRequestError),
-        (grpc.StatusCode.UNIMPLEMENTED, errors.ProtocolError),
+        (grpc.StatusCode.UNIMPLEMENTED, status.UnknownMethodError),
         (grpc.StatusCode.UNKNOWN, errors.ProtocolError),
     ],
 )

@@ -5,10 +5,10 @@ import asyncio
 import grpc
 import pytest
 
-from minedraft.errors import WorkerUnavailableError
+from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.spec import LinkSpec, Transport
 from minedraft.transport.channel import server_options
-from minedraft.transport.worker_client import DrafterConnection
+from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 from minedraft.v1 import drafter_pb2_grpc
 
 SPEC = LinkSpec(1, "a", Transport.GRPC, max_rows=4, max_draft_tokens=4)
@@ -62,3 +62,25 @@ async def test_a_cancelled_call_stays_cancelled(mute):
     with pytest.raises(asyncio.CancelledError):
         await forming
     await connection.close()
+
+
+async def test_a_drafter_is_not_a_verifier(mute):
+    connection = VerifierConnection(mute[1])
+    try:
+        with pytest.raises(IncompatibleWorkerError, match=f"{mute[1]} is not a verifier"):
+            await connection.get_info(5.0)
+    finally:
+        await connection.close()
+
+
+async def test_what_is_no_drafter_is_said():
+    server = grpc.aio.server(options=server_options(2**20))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    connection = DrafterConnection(f"127.0.0.1:{port}")
+    try:
+        with pytest.raises(IncompatibleWorkerError, match=f":{port} is not a drafter"):
+            await connection.get_info(5.0)
+    finally:
+        await connection.close()
+        await server.stop(0)
