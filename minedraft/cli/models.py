@@ -28,7 +28,10 @@ def resolve(path_or_id: str, *, option: str) -> str:
         return str(directory.resolve())
     owner, _, name = path_or_id.partition("/")
     if not owner or not name or "/" in name or owner.startswith((".", "~")):
-        raise ConfigError(f"{option}={path_or_id!r}: no such directory, and not a hub id")
+        raise ConfigError(
+            f"{option}={path_or_id!r}: no such directory, and not a hub id; "
+            "`minedraft fetch smollm2` gets demo models and prints their directories"
+        )
     from huggingface_hub import snapshot_download
 
     err.print(f"{option}: fetching {path_or_id} from the model hub", markup=False)

@@ -47,7 +47,10 @@ def open_directory(source: str | Path) -> ModelDirectory:
     name = path.resolve().name
     if not path.exists():
         if not _HUB_ID.fullmatch(str(source)):
-            raise ModelError(f"model {source}: no such directory")
+            raise ModelError(
+                f"model {source}: no such directory; "
+                "`minedraft fetch` gets demo models and prints their directories"
+            )
         name, path = str(source), _fetch(str(source))
     if not path.is_dir():
         raise ModelError(f"model {source}: not a directory")

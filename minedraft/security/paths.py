@@ -41,7 +41,9 @@ def resolve_under(roots: Sequence[Path], path: str | Path) -> Path:
         if found.is_relative_to(home):
             return found
     allowed = ", ".join(map(str, roots)) or "no directory"
-    raise _refusal(path, f"not found under {allowed}")
+    # By name alone: whether it exists elsewhere is nobody's business who asks.
+    is_elsewhere = asked.is_absolute() and not any(asked.is_relative_to(root) for root in roots)
+    raise _refusal(path, f"{'is not' if is_elsewhere else 'not found'} under {allowed}")
 
 
 def _refusal(path: str | Path, why: str) -> PermissionDeniedError:

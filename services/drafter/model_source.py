@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minedraft.errors import PermissionDeniedError
 from minedraft.fingerprint import tokenizer_fingerprint
 from minedraft.model.loader import load_runner
 from minedraft.security.paths import resolve_under
@@ -60,4 +61,9 @@ class ModelSource:
         first = Path(self.config.model)
         if not roots and first.is_dir():
             roots = [first.resolve().parent]
-        return resolve_under(roots, model)
+        try:
+            return resolve_under(roots, model)
+        except PermissionDeniedError as err:
+            raise PermissionDeniedError(
+                f"{err}; the drafter's --model-roots says where a swap may find models"
+            ) from None

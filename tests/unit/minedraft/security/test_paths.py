@@ -69,3 +69,14 @@ def test_a_long_name_is_not_repeated_whole():
     with pytest.raises(PermissionDeniedError) as caught:
         resolve_under([], "x" * 10_000)
     assert len(str(caught.value)) < 400
+
+
+def test_a_name_beyond_the_roots_is_told_from_one_that_is_missing_but_not_whether_it_exists(models):
+    beyond = "is not under"
+    for path, why in (
+        ("/etc", beyond),
+        ("/no/such", beyond),
+        (models / "missing", "not found under"),
+    ):
+        with pytest.raises(PermissionDeniedError, match=f"{why} {models}"):
+            resolve_under([models], path)

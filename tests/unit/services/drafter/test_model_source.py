@@ -51,7 +51,7 @@ def test_without_roots_siblings_of_the_first_model_may_be_loaded(loads, models):
 def test_nothing_else_may_be_loaded_or_looked_at(loads, models, model):
     source = ModelSource(DrafterConfig(str(models / "first")))
     for method in (source.load, source.fingerprint):
-        with pytest.raises(PermissionDeniedError):
+        with pytest.raises(PermissionDeniedError, match=r"path=.*--model-roots"):
             method(model)
     assert loads == []
 
