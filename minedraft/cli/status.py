@@ -94,6 +94,10 @@ def _totals(status: Status) -> str:
             f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens a verified row, "
             f"{counters.num_stale_drafts} stale"
         )
+    swaps = status.swaps
+    if swaps.num_done or swaps.num_failed:
+        why = f", the last error: {swaps.last_error}" if swaps.last_error else ""
+        lines.append(f"swaps: {swaps.num_done} done, {swaps.num_failed} failed{why}")
     return "\n".join(lines)
 
 

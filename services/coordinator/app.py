@@ -55,6 +55,9 @@ async def run(
     """
     credentials = Credentials(config.security, own=(Role.COORDINATOR,))
     tokenizer = Tokenizer.from_directory(config.tokenizer) if config.tokenizer else None
+    if tokenizer is None:
+        log.warning("tokenizer.none", effect="text prompts and chats are refused",
+                    remedy="restart with --tokenizer DIR")  # fmt: skip
     mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens)
     core = Core(
         mode,

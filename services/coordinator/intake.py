@@ -140,7 +140,9 @@ class Intake:
             return asked.token_ids
         if self.tokenizer is None:
             raise InvalidRequestError(
-                "prompt: this service has no tokenizer, send token_ids", field="prompt"
+                "prompt: this service has no tokenizer: restart the coordinator with "
+                "--tokenizer DIR, or send token_ids",
+                field="prompt",
             )
         if asked.text is not None:
             validate_text(asked.text)

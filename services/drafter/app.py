@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
 from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.services.drafter.config import DrafterConfig
+
+log = structlog.get_logger(__name__)
 
 
 async def run(
@@ -45,6 +49,7 @@ async def run(
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
+        log.info("loading", model=config.model)
         handler = await load(_handler(config, executor, credentials), device=executor, stop=stop)
         if handler is None:
             return

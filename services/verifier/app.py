@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import structlog
+
 from minedraft.errors import ModelError
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     import grpc
 
     from minedraft.services.verifier.config import VerifierConfig
+
+log = structlog.get_logger(__name__)
 
 
 async def run(
@@ -57,6 +61,7 @@ async def run(
         DeviceExecutor(cores=cores[0], num_threads=config.threads) as executor,
         Ranks(config, executor) as ranks,
     ):
+        log.info("loading", model=config.model)
         runner = await load(ranks.load(), device=executor, stop=stop)
         if runner is None:
             return

@@ -1,6 +1,14 @@
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
+
+from rich.console import Console
+
+from minedraft.admin import Mode, Status, SwapStatus
+from minedraft.cli.status import view
+from tests.fake_coordinator import IDENTITY
 
 
 def test_status_shows_mode_workers_and_totals(minedraft):
@@ -14,3 +22,19 @@ def test_status_as_json_is_the_whole_status(minedraft):
     document = json.loads(minedraft("status", "--json").stdout)
     assert document["mode"] == {"num_batches": 2, "max_batch_size": 8, "num_draft_tokens": 4}
     assert [worker["role"] for worker in document["workers"]] == ["verifier", "drafter"]
+
+
+def test_swaps_are_shown_once_there_were_any():
+    status = Status(IDENTITY, Mode(2, 8, 4))
+    assert "swaps" not in shown(status)
+    swaps = SwapStatus(num_done=3, num_failed=1, last_error="another vocabulary")
+    assert "swaps: 3 done, 1 failed, the last error: another vocabulary" in shown(
+        replace(status, swaps=swaps)
+    )
+    assert "swaps: 3 done, 0 failed\n" in shown(replace(status, swaps=SwapStatus(num_done=3)))
+
+
+def shown(status):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(view(status, "h:1"))
+    return console.file.getvalue()

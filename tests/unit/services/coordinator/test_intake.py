@@ -181,6 +181,8 @@ async def test_long_text_and_chat_are_tokenized_off_the_event_loop(request_, is_
 async def test_text_without_a_tokenizer_is_refused():
     assert await refusal(GenerationRequest(text="Hello")) == "prompt"
     assert await refusal(GenerationRequest(messages=(Message("user", "x"),))) == "prompt"
+    with pytest.raises(InvalidRequestError, match="restart the coordinator with --tokenizer DIR"):
+        await intake().accept(GenerationRequest(text="Hello"))
 
 
 # -- refusals, in order ---------------------------------------------------------------------
