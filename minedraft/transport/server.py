@@ -120,7 +120,7 @@ async def serve(
             await stopping.wait()
             if health is not None:
                 health.set_ready(ready=False)
-            log.info("server.draining", grace_s=grace_s)
+            log.info("server.draining")
             if drain is not None:
                 await drain()
             await server.stop(grace_s)
