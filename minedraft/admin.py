@@ -138,8 +138,9 @@ class Status:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is live or waiting."""
-        return self.num_waiting == 0 and self.num_running == 0
+        """Whether no request is live or waiting, and no step of one that was aborted in flight."""
+        is_stepping = any(batch.step_id for batch in self.batches)
+        return self.num_waiting == 0 and self.num_running == 0 and not is_stepping
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from minedraft.types import Speculation
-from tests.integration.cluster import cluster
+from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
 from tests.tiny_models import make_tiny_llama
 
@@ -44,10 +44,7 @@ async def run_all(client, prompts, *, scripts=None, **options):
 
 async def drained(client):
     """The last closes may still be on their way; blocks must be back once they are."""
-    status = await client.status()
-    assert status.is_idle
-    assert status.num_blocks_used == 0
-    return status
+    return await until_status(client, lambda s: s.is_idle and s.num_blocks_used == 0)
 
 
 async def test_a_drafter_with_a_shorter_context_drafts_up_to_it(target_dir, tmp_path, plain_greedy):
