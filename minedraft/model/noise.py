@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 RESOLUTION_BITS: Final = 52
 MAX_GUMBEL: Final = 40.9
 """No Gumbel value exceeds this."""
-GROUP: Final = 64
+_LANE_BITS: Final = 6
+GROUP: Final = 1 << _LANE_BITS
 """Neighbouring tokens whose smallest exponential comes from one hash."""
 
 _MASK: Final = (1 << 64) - 1
@@ -45,7 +46,6 @@ _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
 _LN_2: Final = 0.6931471805599453
 _SQRT_HALF: Final = 0.7071067811865476
-_LANE_BITS: Final = 6  # of GROUP
 _GROUP_INDEX: Final = 1 << 40  # the hashes of groups come after those of any token
 _LOG_TERMS: Final = 10  # of the atanh series; |s| <= 0.172, so the next one is below 3e-17
 

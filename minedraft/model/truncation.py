@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from minedraft.model.noise import GROUP
 from minedraft.model.scratch import scratch
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from minedraft.types import RowParams
 
-CHUNK: Final = 64
+CHUNK: Final = GROUP  # a draw bounds a chunk by the noise of its group (`race.front_runners`)
 """Widths of score matrices are multiples of it; the padding is -inf."""
 
 _LEVELS: Final = (64, 192, 512)  # chunks looked into before the whole vocabulary
