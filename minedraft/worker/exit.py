@@ -1,10 +1,11 @@
-"""How a process that loaded torch ends: at once."""
+"""How processes end that have nothing to put away, or too much of it: at once."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -45,3 +46,19 @@ def leave_behind(is_running: Callable[[], bool]) -> None:
     # The last registered is the first called: before the one that waits for threads of pools.
     # Exit handlers proper come after it, and nothing public comes before.
     threading._register_atexit(end)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def end_at_sigterm() -> None:
+    """End at once at SIGTERM, whatever is being waited for: there is nothing to put away.
+
+    The first process of a container has no default action for it: the kernel would drop it, the pod
+    stay until the end of its grace, and a new coordinator wait for that. A thread of its own takes
+    the signal: a handler runs in the main thread, which a signal just before a wait does not wake.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # here, and in threads to come
+
+    def end() -> None:
+        signal.sigwait({signal.SIGTERM})
+        os._exit(0)
+
+    threading.Thread(target=end, name="end-at-sigterm", daemon=True).start()

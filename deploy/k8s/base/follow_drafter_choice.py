@@ -9,8 +9,6 @@ the coordinator as an operator; the drafters decide which directories may be nam
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +18,8 @@ import structlog
 from minedraft import log as logging
 from minedraft.client import SyncClient
 from minedraft.errors import MineDraftError
-from minedraft.security import SecurityConfig
+from minedraft.security.secret import security_in
+from minedraft.worker.exit import end_at_sigterm
 
 if TYPE_CHECKING:
     from minedraft.admin import WorkerStatus
@@ -88,33 +87,6 @@ class Follower:
             return
         self._loaded[address, directory] = result.model.name
         log.info("choice.swapped", address=address, model=result.model.name, epoch=result.epoch)
-
-
-def security_in(directory: Path) -> SecurityConfig:
-    """Build the security of a secret's directory; plaintext if the secret is not there."""
-    if not (directory / "tls.crt").exists():
-        return SecurityConfig()
-    return SecurityConfig(
-        tls_cert=str(directory / "tls.crt"),
-        tls_key=str(directory / "tls.key"),
-        tls_ca=str(directory / "ca.crt"),
-    )
-
-
-def end_at_sigterm() -> None:
-    """End at once at SIGTERM, whatever is being waited for: there is nothing to put away.
-
-    The first process of a container has no default action for it: the kernel would drop it, the pod
-    stay until the end of its grace, and a new coordinator wait for that. A thread of its own takes
-    the signal: a handler runs in the main thread, which a signal just before a wait does not wake.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # here, and in threads to come
-
-    def end() -> None:
-        signal.sigwait({signal.SIGTERM})
-        os._exit(0)
-
-    threading.Thread(target=end, name="end-at-sigterm", daemon=True).start()
 
 
 def main() -> None:

@@ -7,8 +7,6 @@ It runs beside the coordinator as an operator. Prompts, outputs and request ids 
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +16,8 @@ import structlog
 from minedraft import log as logging
 from minedraft.client import SyncClient
 from minedraft.errors import MineDraftError
-from minedraft.security import SecurityConfig
+from minedraft.security.secret import security_in
+from minedraft.worker.exit import end_at_sigterm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -137,33 +136,6 @@ def handler(address: str, tls: Path) -> type[BaseHTTPRequestHandler]:
             """A scrape is no event."""
 
     return Handler
-
-
-def security_in(directory: Path) -> SecurityConfig:
-    """Build the security of a secret's directory; plaintext if the secret is not there."""
-    if not (directory / "tls.crt").exists():
-        return SecurityConfig()
-    return SecurityConfig(
-        tls_cert=str(directory / "tls.crt"),
-        tls_key=str(directory / "tls.key"),
-        tls_ca=str(directory / "ca.crt"),
-    )
-
-
-def end_at_sigterm() -> None:
-    """End at once at SIGTERM, whatever is being waited for: there is nothing to put away.
-
-    The first process of a container has no default action for it: the kernel would drop it, the pod
-    stay until the end of its grace, and a new coordinator wait for that. A thread of its own takes
-    the signal: a handler runs in the main thread, which a signal just before a wait does not wake.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # here, and in threads to come
-
-    def end() -> None:
-        signal.sigwait({signal.SIGTERM})
-        os._exit(0)
-
-    threading.Thread(target=end, name="end-at-sigterm", daemon=True).start()
 
 
 def main() -> None:
