@@ -77,3 +77,15 @@ def test_every_command_of_the_readme_exists():
     known |= {group.name for group in app.registered_groups}
     assert named
     assert not set(named) - known
+
+
+def test_every_bound_of_the_security_page_is_reached_by_a_test_that_exists():
+    page = (ROOT / "docs" / "security.md").read_text()
+    section = page.partition("## Bounds\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith("| what |")]
+    assert rows
+    for row in rows:
+        file, _, name = re.findall(r"`(tests/[^`:]+\.py)(::(?:\w+::)?(\w+))?`", row)[-1]
+        source = (ROOT / file).read_text()
+        assert not name or f"def {name}(" in source, row
