@@ -35,6 +35,9 @@ class GenerationRequest:
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
     resumed: tuple[ResumedSample, ...] = ()
     """What the caller holds of a stream that broke; needs the seed that `Started` reported."""
+    parse_special_tokens: bool = False
+    """Whether a special token spelled out in `text` is that token, or the characters it is spelled
+    with. Contents of messages are characters always."""
 
 
 @dataclass(frozen=True, slots=True)

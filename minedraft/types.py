@@ -57,7 +57,8 @@ class SamplingParams:
     min_tokens: int = 0
     """No EOS and no stop before this many output tokens."""
     stop: tuple[str, ...] = ()
-    """Strings that end the output."""
+    """Strings that end the output. The one that is complete first ends it; of several that end at
+    the same character, the one that comes first here."""
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False

@@ -50,11 +50,13 @@ class GenerateOptions(TypedDict, total=False):
     """Per-request control of speculation; none of it changes the output."""
     request_id: str
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
+    parse_special_tokens: bool
+    """Whether a special token spelled out in a text prompt is that token; default: it is not."""
 
 
 _TUPLES = ("stop_token_ids", "bad_words", "allowed_token_ids")
 _MAY_BE_NONE = ("max_tokens", "seed", "logprobs")
-_NOT_SAMPLING = ("speculation", "request_id")
+_NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens")
 _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 """What can be iterated over and is still no list: bytes would pass for token ids."""
 
@@ -87,6 +89,7 @@ def build_request(
     if not isinstance(speculation, Speculation):
         _refuse("speculation", speculation, "a Speculation")
     request_id = values.pop("request_id", "")
+    parse_special_tokens = values.pop("parse_special_tokens", False)
     if isinstance(values.get("stop"), str):
         values["stop"] = (values["stop"],)
     for name in ("stop", *_TUPLES):
@@ -106,6 +109,7 @@ def build_request(
         sampling=SamplingParams(**values),  # type: ignore[arg-type]  # types: here and in the codec
         speculation=speculation,
         request_id=request_id,  # type: ignore[arg-type]  # the codec's
+        parse_special_tokens=parse_special_tokens,  # type: ignore[arg-type]  # the codec's
     )
 
 

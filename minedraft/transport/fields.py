@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.descriptor import FieldDescriptor
+
 from minedraft.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 _MISFITS: Final = (TypeError, ValueError, OverflowError)
 _MAX_SHOWN_CHARS: Final = 64
+_BOOL: Final = FieldDescriptor.TYPE_BOOL
+_NO_NUMBER: Final = "true and false are no numbers"
+"""To Python they are 1 and 0: `logit_bias={True: 1.0}` would be about token 1."""
 
 
 def shown(value: object) -> str:
@@ -33,6 +38,8 @@ def set_field(message: Message, name: str, value: object, path: str) -> None:
     Raises:
         InvalidRequestError: names `path` and the value.
     """
+    if isinstance(value, bool) and message.DESCRIPTOR.fields_by_name[name].type != _BOOL:
+        raise InvalidRequestError(f"{path}={value}: {_NO_NUMBER}", field=path)
     try:
         setattr(message, name, value)
     except _MISFITS as err:
@@ -48,7 +55,11 @@ def extend_field(message: Message, name: str, values: object, path: str) -> None
     if isinstance(values, str | bytes | bytearray | memoryview):
         raise InvalidRequestError(f"{path}={shown(values)}: want a list", field=path)
     try:
-        getattr(message, name).extend(values)
+        # What cannot be iterated over is a misfit as well.
+        given: tuple[object, ...] = tuple(values)  # type: ignore[arg-type]
+        if bool in set(map(type, given)):
+            raise TypeError(_NO_NUMBER)  # caught below, for its path
+        getattr(message, name).extend(given)
     except _MISFITS as err:
         raise InvalidRequestError(f"{path}={shown(values)}: {err}", field=path) from None
 
@@ -62,6 +73,8 @@ def fill_map(message: Message, name: str, values: Mapping[int, float], path: str
     entries = getattr(message, name)
     for key, value in values.items():
         try:
+            if isinstance(key, bool) or isinstance(value, bool):
+                raise TypeError(_NO_NUMBER)
             entries[key] = value
         except _MISFITS as err:
             raise InvalidRequestError(

@@ -64,6 +64,7 @@ def request_to_proto(
         speculation=sampling_codec.speculation_to_proto(request.speculation),
     )
     set_field(message, "request_id", request.request_id, "request_id")
+    set_field(message, "parse_special_tokens", request.parse_special_tokens, "parse_special_tokens")
     for sample in request.resumed:
         message.resumed.add(
             index=sample.index, token_ids=sample.token_ids, is_finished=sample.is_finished
@@ -115,6 +116,7 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
             ResumedSample(sample.index, tuple(sample.token_ids), sample.is_finished)
             for sample in message.resumed
         ),
+        parse_special_tokens=message.parse_special_tokens,
     )
 
 

@@ -95,7 +95,7 @@ class Speculation(_message.Message):
     def __init__(self, num_draft_tokens: _Optional[int] = ..., reference_token_ids: _Optional[_Iterable[int]] = ..., synthetic_acceptance: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed", "parse_special_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,7 @@ class GenerateRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    PARSE_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: _types_pb2.TokenIds
@@ -110,7 +111,8 @@ class GenerateRequest(_message.Message):
     sampling: SamplingParams
     speculation: Speculation
     resumed: _containers.RepeatedCompositeFieldContainer[ResumedSample]
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ...) -> None: ...
+    parse_special_tokens: bool
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ..., parse_special_tokens: bool = ...) -> None: ...
 
 class ResumedSample(_message.Message):
     __slots__ = ("index", "token_ids", "is_finished")

@@ -1,8 +1,8 @@
 """Format a conversation the way a model was trained to read it (its Jinja chat template).
 
 A template comes from a model directory and is not trusted: it runs in Jinja's immutable sandbox,
-sees plain strings only, and refuses to make a prompt without bound. It does not bound time: the
-caller renders in a worker thread. No transformers.
+sees plain strings only, and refuses to make a prompt without bound. It bounds neither time nor
+memory: the process that renders does (`text_child`). No transformers.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class ChatTemplate:
             lstrip_blocks=True,
             extensions=[jinja2.ext.loopcontrols, _Generation],
             autoescape=False,  # the output is a prompt, not a web page
+            optimized=False,  # it would evaluate what is constant now, and in this process
         )
         clock = now if now is not None else _local_time
         environment.filters["tojson"] = _to_json
@@ -98,11 +99,19 @@ class ChatTemplate:
             "documents": None,
         }
 
-    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+    @property
+    def source(self) -> str:
+        """Jinja text."""
+        return self._source
+
+    def render(
+        self, messages: Sequence[tuple[str, str]], *, max_chars: int = MAX_RENDERED_CHARS
+    ) -> str:
         """Format messages, and open the assistant's turn.
 
         Args:
             messages: (role, content), oldest first.
+            max_chars: Longest prompt to make.
 
         Raises:
             InvalidRequestError: The template refuses the conversation, or fails on it.
@@ -113,9 +122,9 @@ class ChatTemplate:
         try:
             for part in self._template.generate(messages=chat, **self._variables):
                 size += len(part)
-                if size > MAX_RENDERED_CHARS:
+                if size > max_chars:
                     raise InvalidRequestError(
-                        f"chat.messages make a prompt of more than {MAX_RENDERED_CHARS} characters",
+                        f"chat.messages make a prompt of more than {max_chars} characters",
                         field="chat.messages",
                     )
                 parts.append(part)

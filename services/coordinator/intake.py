@@ -146,9 +146,10 @@ class Intake:
             )
         if asked.text is not None:
             validate_text(asked.text)
+            encode, parse = self.tokenizer.encode, asked.parse_special_tokens
             if len(asked.text) <= _LONG_TEXT_CHARS:
-                return tuple(self.tokenizer.encode(asked.text))
-            return tuple(await asyncio.to_thread(self.tokenizer.encode, asked.text))
+                return tuple(encode(asked.text, parse_special_tokens=parse))
+            return tuple(await asyncio.to_thread(encode, asked.text, parse_special_tokens=parse))
         messages = [(message.role, message.content) for message in asked.messages or ()]
         validate_chat(messages)
         return tuple(await asyncio.to_thread(self.tokenizer.encode_chat, messages))

@@ -1,12 +1,14 @@
 """Find the stop string that completes first, in text that arrives in pieces. Pure.
 
 Refuses to let out text that may still turn out to be the beginning of a stop string. The result
-does not depend on how the text was cut: characters are looked at one at a time.
+does not depend on how the text was cut: characters are looked at one at a time, once each.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from minedraft.errors import StateError
@@ -29,7 +31,7 @@ class StopStrings:
     """Search for several stop strings at once, holding back what may be the start of one.
 
     The first string to complete wins; of several that complete on the same character, the one
-    that began first (the longest), whatever their order in the request.
+    that comes first in the caller's list.
 
     Args:
         stops: Strings to find, none of them empty; may be empty itself: everything passes.
@@ -38,12 +40,8 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str], *, include_stop: bool) -> None:
         self._include_stop = include_stop
-        # Longest first: of those that complete together the first seen is the right one.
-        self._stops = sorted(set(stops), key=len, reverse=True)
-        if self._stops and not self._stops[-1]:
-            raise StateError("an empty stop string: validation must refuse it")
-        self._borders = [_borders(stop) for stop in self._stops]
-        self._matched = [0] * len(self._stops)  # characters of each that the text now ends with
+        self._automaton = _build(tuple(stops))
+        self._state = 0  # the longest beginning of a stop string that the text now ends with
         self._held = ""
 
     def push(self, text: str, *, may_stop: bool = True) -> Scanned:
@@ -54,49 +52,79 @@ class StopStrings:
             may_stop: False: a stop string that completes in this piece is text like any other
                 (min_tokens); one that only begins in it counts as usual.
         """
-        if not self._stops or not text:
+        found = self._automaton
+        if not found.stops or not text:
             return Scanned(text)
         held = self._held + text
+        steps, fallbacks, completes = found.steps, found.fallbacks, found.completes
+        state = self._state
         for position, char in enumerate(text):
-            stop = self._advance(char)
-            if stop is not None and may_stop:
+            while (following := steps[state].get(char)) is None and state:
+                state = fallbacks[state]
+            state = following or 0
+            if (index := completes[state]) is not None and may_stop:
+                stop = found.stops[index]
                 end = len(self._held) + position + 1
                 self._held = ""
                 return Scanned(held[: end if self._include_stop else end - len(stop)], stop)
-        keep = max(self._matched)
+        self._state = state
+        keep = found.num_held[state]
         self._held = held[len(held) - keep :]
         return Scanned(held[: len(held) - keep])
 
     def release(self) -> str:
         """Give what was held back: no more text comes that could complete a stop string."""
         held, self._held = self._held, ""
-        self._matched = [0] * len(self._stops)
+        self._state = 0
         return held
 
-    def _advance(self, char: str) -> str | None:
-        """Feed one character to every matcher (Knuth-Morris-Pratt); give what it completes."""
-        completed: str | None = None
-        for index, stop in enumerate(self._stops):
-            borders, matched = self._borders[index], self._matched[index]
-            while matched and stop[matched] != char:
-                matched = borders[matched - 1]
-            if stop[matched] == char:
-                matched += 1
-            if matched == len(stop):
-                completed = completed or stop
-                matched = borders[-1]  # so that `matched` is always a proper prefix
-            self._matched[index] = matched
-        return completed
+
+@dataclass(frozen=True, slots=True)
+class _Automaton:
+    """Aho and Corasick's: one step per character, however many strings and however alike.
+
+    A state is a beginning of a stop string; 0 is the empty one.
+    """
+
+    stops: tuple[str, ...]
+    steps: list[dict[str, int]]
+    fallbacks: list[int]
+    """Longest proper end of the state that is a state too."""
+    completes: list[int | None]
+    """Stop string, by index, that ends with this state; the first in the list."""
+    num_held: list[int]
+    """Characters at the end that may still become a stop string."""
 
 
-def _borders(stop: str) -> list[int]:
-    """For every prefix of `stop`, the length of its longest proper border."""
-    borders = [0] * len(stop)
-    length = 0
-    for index in range(1, len(stop)):
-        while length and stop[index] != stop[length]:
-            length = borders[length - 1]
-        if stop[index] == stop[length]:
-            length += 1
-        borders[index] = length
-    return borders
+@lru_cache(maxsize=16)  # the samples of one request have the same
+def _build(stops: tuple[str, ...]) -> _Automaton:
+    if "" in stops:
+        raise StateError("an empty stop string: validation must refuse it")
+    steps: list[dict[str, int]] = [{}]
+    depths, completes = [0], list[int | None]([None])
+    for index, stop in enumerate(stops):
+        state = 0
+        for char in stop:
+            if char not in steps[state]:
+                steps[state][char] = len(steps)
+                steps.append({})
+                depths.append(depths[state] + 1)
+                completes.append(None)
+            state = steps[state][char]
+        if completes[state] is None:
+            completes[state] = index
+    fallbacks, num_held = [0] * len(steps), [0] * len(steps)
+    queue = deque(steps[0].values())
+    while queue:  # by depth: a fallback is shorter than its state
+        state = queue.popleft()
+        fallback = fallbacks[state]
+        ends = [i for i in (completes[state], completes[fallback]) if i is not None]
+        completes[state] = min(ends, default=None)
+        num_held[state] = depths[state] if steps[state] else num_held[fallback]
+        for char, following in steps[state].items():
+            shorter = fallback
+            while char not in steps[shorter] and shorter:
+                shorter = fallbacks[shorter]
+            fallbacks[following] = steps[shorter].get(char, 0)
+            queue.append(following)
+    return _Automaton(stops, steps, fallbacks, completes, num_held)

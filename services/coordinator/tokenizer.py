@@ -7,25 +7,24 @@ model, no transformers, no torch. Immutable once loaded; safe to use from severa
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import tokenizers
 
-from minedraft.errors import InvalidRequestError, ModelError
+from minedraft.errors import ModelError
 from minedraft.fingerprint import TOKENIZER_FILE, fingerprint_of, read_tokenizer_json
 from minedraft.services.coordinator.chat_template import (
     ChatTemplate,
     find_template,
     special_tokens_of,
 )
+from minedraft.services.coordinator.prompt_encoder import PromptEncoder
 from minedraft.services.coordinator.token_pieces import Pieces, read_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-_NEWLINE: Final = "\n"
-"""What `encode_bad_word` puts before a word so that no dummy space is added to it."""
 
 
 class Tokenizer:
@@ -108,6 +107,11 @@ class Tokenizer:
         """Largest id + 1, added tokens included. The model's embedding may be larger (padded)."""
         return self._vocab_size
 
+    @cached_property
+    def longest_token_bytes(self) -> int:
+        """Bytes of text that one token stands for at the most."""
+        return max(map(len, map(self.token_bytes, range(self._vocab_size))), default=0)
+
     @property
     def special_ids(self) -> frozenset[int]:
         """Ids that `skip_special_tokens` leaves out of text."""
@@ -123,62 +127,26 @@ class Tokenizer:
         """How tokens become bytes one by one; None if only the library knows."""
         return self._pieces
 
-    def encode(self, text: str) -> list[int]:
-        """Turn a text prompt into ids, with the special tokens that the post-processor adds.
-
-        Holds the thread for about 1 ms per 1,000 tokens without the interpreter's lock: long
-        prompts belong in a worker thread.
+    @cached_property
+    def prompts(self) -> PromptEncoder:
+        """Encodes what callers write. Made on first use: it holds a second vocabulary.
 
         Raises:
-            InvalidRequestError: The text is no Unicode (lone surrogates).
+            ModelError: Its special tokens cannot be told from text.
         """
-        return self._encode(text, add_special_tokens=True, field="text")
+        return PromptEncoder(self._backend, self._chat_template)
+
+    def encode(self, text: str, *, parse_special_tokens: bool = False) -> list[int]:
+        """See `PromptEncoder.encode`."""
+        return self.prompts.encode(text, parse_special_tokens=parse_special_tokens)
 
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        """Format (role, content) messages with the chat template and turn them into ids.
-
-        The template writes the special tokens itself, so none are added.
-
-        Raises:
-            InvalidRequestError: No template, or one that refuses the messages.
-        """
-        if self._chat_template is None:
-            raise InvalidRequestError(
-                "chat: the model's tokenizer has no chat template, send text or token_ids",
-                field="chat",
-            )
-        text = self._chat_template.render(messages)
-        return self._encode(text, add_special_tokens=False, field="chat.messages")
+        """See `PromptEncoder.encode_chat`."""
+        return self.prompts.encode_chat(messages)
 
     def encode_bad_word(self, word: str) -> list[tuple[int, ...]]:
-        """Give the id sequences that spell a word, at the start of a word and inside one.
-
-        Args:
-            word: Leading spaces are ignored: both forms are looked for anyway.
-
-        Raises:
-            InvalidRequestError: The word spells no token.
-        """
-        bare = word.lstrip() or word
-        found: dict[tuple[int, ...], None] = {}
-        newline = self._encode(_NEWLINE, add_special_tokens=False, field="sampling.bad_words")
-        for form in (bare, " " + bare):
-            ids = self._encode(form, add_special_tokens=False, field="sampling.bad_words")
-            found[tuple(ids)] = None
-            # SentencePiece puts a space before a text, so the form without one only shows after
-            # something else.
-            after = self._encode(
-                _NEWLINE + form, add_special_tokens=False, field="sampling.bad_words"
-            )
-            if after[: len(newline)] == newline:
-                found[tuple(after[len(newline) :])] = None
-        found.pop((), None)
-        if not found:
-            raise InvalidRequestError(
-                f"sampling.bad_words holds a word of {len(word)} characters that spells no token",
-                field="sampling.bad_words",
-            )
-        return list(found)
+        """See `PromptEncoder.encode_bad_word`."""
+        return self.prompts.encode_bad_word(word)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:  # noqa: FBT001, FBT002 the name that transformers users know
         """Turn ids into text at once. Ids beyond the vocabulary (padding) are nothing."""
@@ -204,16 +172,6 @@ class Tokenizer:
                 known = self._pieces.bytes_of(token)
             self._bytes[token_id] = known
         return known
-
-    def _encode(self, text: str, *, add_special_tokens: bool, field: str) -> list[int]:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as err:
-            raise InvalidRequestError(
-                f"{field} has {text[err.start]!r} at {err.start}, which is no Unicode character",
-                field=field,
-            ) from err
-        return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

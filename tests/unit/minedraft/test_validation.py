@@ -89,6 +89,7 @@ BAD = [
     ({"frequency_penalty": -INF}, "frequency_penalty is -inf"),
     ({"logit_bias": {VOCAB: 1.0}}, "logit_bias is 100, want an id below the vocabulary size 100"),
     ({"logit_bias": {-1: 1.0}}, "logit_bias is -1"),
+    ({"logit_bias": {True: 1.0}}, "logit_bias is True"),
     ({"logit_bias": {5: 101.0}}, "logit_bias[5] is 101.0"),
     ({"logit_bias": {5: NAN}}, "logit_bias[5] is nan"),
     ({"logit_bias": {5: -INF}}, "logit_bias[5] is -inf"),

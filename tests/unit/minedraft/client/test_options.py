@@ -10,7 +10,7 @@ from minedraft.errors import InvalidRequestError
 from minedraft.transport.public_codec import request_to_proto
 from minedraft.types import Speculation
 
-NOT_SAMPLING = ("speculation", "request_id")
+NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens")
 
 
 def refusal(prompt=None, messages=None, **options) -> InvalidRequestError:

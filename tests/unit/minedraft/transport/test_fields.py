@@ -11,14 +11,14 @@ from minedraft.v1 import generation_pb2
 LONG = 10**5000  # Python refuses to print it
 
 
-@pytest.mark.parametrize("value", ["hot", [1], 10**400, pytest.param(LONG, id="long")])
+@pytest.mark.parametrize("value", ["hot", [1], 10**400, pytest.param(LONG, id="long"), True])
 def test_a_scalar_that_does_not_fit_is_refused_by_name(value):
     with pytest.raises(InvalidRequestError, match=re.escape(f"a.b={shown(value)}: ")) as caught:
         set_field(generation_pb2.SamplingParams(), "temperature", value, "a.b")
     assert caught.value.field == "a.b"
 
 
-@pytest.mark.parametrize("value", [5, "ab", b"ab", bytearray(b"ab"), [-1], [2**32], [LONG]])
+@pytest.mark.parametrize("value", [5, "ab", b"ab", bytearray(b"ab"), [-1], [2**32], [LONG], [True]])
 def test_a_list_that_is_none_is_refused_by_name(value):
     message = generation_pb2.SamplingParams()
     with pytest.raises(InvalidRequestError, match=r"^a\.b=") as caught:
@@ -26,7 +26,9 @@ def test_a_list_that_is_none_is_refused_by_name(value):
     assert caught.value.field == "a.b"
 
 
-@pytest.mark.parametrize("entry", [(-1, 1.0), ("a", 1.0), (1, "a"), (1, 10**400), (LONG, 1.0)])
+@pytest.mark.parametrize(
+    "entry", [(-1, 1.0), ("a", 1.0), (1, "a"), (1, 10**400), (LONG, 1.0), (True, 1.0), (1, True)]
+)
 def test_an_entry_that_does_not_fit_is_refused_by_name(entry):
     key, value = entry
     with pytest.raises(InvalidRequestError, match=re.escape(f"a.b: {shown(key)}: ")) as caught:

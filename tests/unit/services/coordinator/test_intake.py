@@ -155,7 +155,7 @@ class Watcher:
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, **_options) -> list[int]:
         self.threads.append(threading.current_thread())
         raise InvalidRequestError("seen", field="prompt")
 
