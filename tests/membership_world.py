@@ -132,8 +132,10 @@ class WorkerDouble:
                 raise answer
             yield answer
 
-    async def close(self) -> None:
+    async def close(self, why=None) -> None:
         self.is_closed = True
+        if self.is_open:
+            self.say(why or WorkerUnavailableError(f"{self.address}: the connection was closed"))
 
 
 class _Absent:
@@ -143,7 +145,7 @@ class _Absent:
     async def get_info(self, timeout_s):
         raise WorkerUnavailableError(f"{self._address} is not there")
 
-    async def close(self) -> None:
+    async def close(self, why=None) -> None:
         pass
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 import structlog
 
-from minedraft.errors import IncompatibleWorkerError, StateError, WorkerUnavailableError
+from minedraft.errors import (
+    IncompatibleWorkerError,
+    MineDraftError,
+    ProtocolError,
+    StateError,
+    WorkerUnavailableError,
+)
 from minedraft.link.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
@@ -73,10 +79,21 @@ class _Connection(Generic[Plan, Answer]):
         )
         # Bounded in fact: one step a batch, one warm-up, and closes that ride on the next of them.
         self._plans: asyncio.Queue[Plan] = asyncio.Queue()
-        self._failure: StateError | None = None
+        self._failure: MineDraftError | None = None
+        self._sessions: set[Any] = set()
+        """Calls of running sessions."""
 
-    async def close(self) -> None:
-        """Close the channel; a running session ends."""
+    async def close(self, why: MineDraftError | None = None) -> None:
+        """Close the channel; a running session ends.
+
+        Args:
+            why: What the session's reader is told; None: that it was ended.
+        """
+        self._failure = self._failure or why
+        # A closed channel does not end a stream that is read by `async for`: grpc only knows of
+        # calls that are some task's own coroutine.
+        for call in self._sessions:
+            call.cancel()
         await self._channel.close()
 
     def send(self, plan: Plan) -> None:
@@ -86,20 +103,22 @@ class _Connection(Generic[Plan, Answer]):
     async def _call(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
         try:
             async with asyncio.timeout(timeout_s + 1.0):  # grpc's own deadline comes first
-                return await method(request, timeout=timeout_s)
+                answer = await method(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as err:
             raise from_rpc_error(err) from None
         except TimeoutError:
             raise WorkerUnavailableError(f"{self.address}: no answer in {timeout_s} s") from None
         except grpc.aio.UsageError:  # the session ended and closed the channel before the call
             raise WorkerUnavailableError(f"{self.address}: the connection was closed") from None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # grpc says CancelledError too when the channel is closed under the call. It must not
-            # pass for a cancelled task: a task group would take that for a quiet end.
-            raise WorkerUnavailableError(f"{self.address}: the connection was closed") from None
+        except asyncio.CancelledError:  # grpc says so too when the channel is closed
+            raise self._cancelled() from None
+        return self._readable(answer, f"the answer to {type(request).__name__}")
+
+    def _readable(self, message: Any, what: str) -> Any:
+        """Refuse the None that grpc.aio hands out for bytes that do not parse."""
+        if message is None:
+            raise ProtocolError(f"{self.address}: {what} does not parse")
+        return message
 
     async def _handshake(
         self, role: str, method: Callable[..., Any], request: Any, timeout_s: float
@@ -123,35 +142,46 @@ class _Connection(Generic[Plan, Answer]):
             WorkerUnavailableError: the connection broke, or the worker ended it without one.
         """
         writer: asyncio.Task[None] | None = None
+        self._sessions.add(call)
+        try:
+            await self._opened(call, timeout_s)
+            writer = asyncio.create_task(self._write(call), name=f"session.write {self.address}")
+            yield self._answers(call)
+        except grpc.aio.AioRpcError as err:
+            raise from_rpc_error(err) from None
+        finally:
+            call.cancel()  # grpcio does not cancel calls that are merely forgotten
+            self._sessions.discard(call)
+            if writer is not None:
+                writer.cancel()
+
+    async def _opened(self, call: Any, timeout_s: float) -> None:
+        """Wait until the worker has begun the session."""
         try:
             async with asyncio.timeout(timeout_s):
                 await call.initial_metadata()
-            writer = asyncio.create_task(self._write(call), name=f"session.write {self.address}")
-            yield self._answers(call)
         except TimeoutError:
             raise WorkerUnavailableError(
                 f"{self.address}: no session within {timeout_s} s"
             ) from None
-        except grpc.aio.AioRpcError as err:
-            raise from_rpc_error(err) from None
-        finally:
-            # grpcio does not cancel calls that are merely forgotten (ops.md section 0, point 6).
-            call.cancel()
-            if writer is not None:
-                writer.cancel()
+        except asyncio.CancelledError:
+            raise self._cancelled() from None
+
+    def _cancelled(self) -> BaseException:
+        """What a CancelledError out of grpc means: this task's end, or that of the call."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return asyncio.CancelledError()
+        # The channel or the call was closed from this side. It must not pass for a cancelled task:
+        # a task group would take that for a quiet end.
+        return self._failure or WorkerUnavailableError(f"{self.address}: the connection was closed")
 
     async def _answers(self, call: Any) -> AsyncIterator[Answer]:
         try:
             async for message in call:
-                yield self._decode(message)
+                yield self._decode(self._readable(message, "a message of the session"))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # The channel or the call was closed from this side: not a cancelled task.
-            raise self._failure or WorkerUnavailableError(
-                f"{self.address}: the session was ended"
-            ) from None
+            raise self._cancelled() from None
         if not call.cancelled():
             code, text = await call.code(), await call.details()
             if code is not grpc.StatusCode.OK:

@@ -293,9 +293,13 @@ class Core:
         return not self._home.live and not self._home.in_flight
 
     @property
-    def is_stepping(self) -> bool:
-        """Whether a step is in flight, even if all its requests have ended meanwhile."""
-        return bool(self._home.in_flight)
+    def owed_by_verifier(self) -> int:
+        """The step that the verifier is at, even if all its requests have ended; 0: none is."""
+        return min((step.step_id for step in self._home.in_flight.values()), default=0)
+
+    def owed_by_drafter(self, epoch: int) -> int:
+        """What the drafter of this epoch is behind with; another number each time. 0: nothing."""
+        return self._drafters.owed(epoch)
 
     def in_flight_step(self, batch: int) -> int:
         """Step id in flight for a batch; 0: none."""

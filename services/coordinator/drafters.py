@@ -35,7 +35,9 @@ class Drafters:
         self.warming: dict[int, Warming] = {}
         """By epoch."""
         self._serving: dict[int, ModelInfo] = {}
-        self._suspects: set[int] = set()
+        self._suspects: dict[int, int] = {}
+        """By epoch, the number of the suspicion."""
+        self._num_suspicions = 0
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -57,7 +59,7 @@ class Drafters:
 
     def drop(self, epoch: int) -> None:
         """A drafter is gone. Unknown epochs are fine."""
-        self._suspects.discard(epoch)
+        self._suspects.pop(epoch, None)
         self._serving.pop(epoch, None)
         self.warming.pop(epoch, None)
 
@@ -79,7 +81,17 @@ class Drafters:
     def suspect(self, epoch: int) -> None:
         """Its drafts did not come in time: nobody waits for it again until it is heard of."""
         if epoch in self._serving:
-            self._suspects.add(epoch)
+            self._num_suspicions += 1
+            self._suspects.setdefault(epoch, self._num_suspicions)
+
+    def owed(self, epoch: int) -> int:
+        """What a drafter is behind with: drafts that were waited for in vain, or a warm-up step.
+
+        Returns:
+            Another number each time; 0: nothing.
+        """
+        warming = self.warming.get(epoch)
+        return warming.step_id if warming is not None else self._suspects.get(epoch, 0)
 
     def is_warm(self, epoch: int) -> bool:
         """Whether a warming drafter has caught up."""
@@ -88,7 +100,7 @@ class Drafters:
 
     def took(self, result: DraftResult) -> bool:
         """Take the answer to a plan; False: it was no warm-up plan."""
-        self._suspects.discard(result.epoch)
+        self._suspects.pop(result.epoch, None)
         warming = self.warming.get(result.epoch)
         if warming is None or warming.step_id != result.step_id:
             return False

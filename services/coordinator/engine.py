@@ -77,7 +77,6 @@ class Engine:
         self._waiters: list[asyncio.Future[None]] = []
         self._send_verify: Callable[[VerifyPlan], None] | None = None
         self._recent_drafts: list[int] = []
-        self._last_progress_ns = 0
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -181,13 +180,6 @@ class Engine:
         self.core.cut_over(old, new)
         self._pump()
 
-    @property
-    def stalled_ns(self) -> int:
-        """Time since the last answer of the verifier, while a step is in flight; else 0."""
-        if not self.core.is_stepping:
-            return 0
-        return self._clock() - self._last_progress_ns
-
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds that only plans and answers can change."""
         while not holds():
@@ -214,7 +206,6 @@ class Engine:
             ProtocolError: the answer makes no sense; the session must end.
         """
         self.timeline.verified(result)
-        self._last_progress_ns = self._clock()
         for request, row in self.core.on_verify_result(result):
             self._commit(self._samples[request.request_id], row)
         self._pump()
@@ -244,8 +235,6 @@ class Engine:
             )
         )
         try:
-            if not self.core.is_stepping:
-                self._last_progress_ns = self._clock()
             for draft, verify in self.core.plan():
                 self.timeline.planned(draft, verify)
                 self._note_admissions(verify)

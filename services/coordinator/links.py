@@ -62,6 +62,11 @@ class Linker:
         self._epoch += 1
         return self._epoch
 
+    @property
+    def newest_epoch(self) -> int:
+        """Of the last attempt; 0: there was none."""
+        return self._epoch
+
     def note_lost(self, epoch: int) -> None:
         """A link broke that nobody uses yet: it may be in the making."""
         self._lost = {*sorted(self._lost)[-_MAX_LOST:], epoch}
@@ -94,7 +99,7 @@ class Linker:
         try:
             async with asyncio.TaskGroup() as group:
                 forming = group.create_task(receiver.form_link(spec), name="link verifier")
-                group.create_task(sender.form_link(spec), name="link drafter")
+                sending = group.create_task(sender.form_link(spec), name="link drafter")
         except* MineDraftError as failed:
             if drafter.connection is sender and self.verifier.connection is receiver:
                 self._note_failure(spec.transport, near, far)
@@ -103,6 +108,7 @@ class Linker:
             raise WorkerUnavailableError("link: one of its ends left while it was formed")
         if epoch in self._lost:  # one end stood, and broke, before the other had answered
             raise WorkerUnavailableError(f"link {epoch} was lost as soon as it was formed")
+        sending.result()  # a group takes a call that was cancelled for one that ended quietly
         failed_before = ", ".join(each.value for each in self._choice.failed(near, far))
         note = f" (auto: {failed_before} did not form)" if failed_before else ""
         return Formed(epoch, forming.result() + note)

@@ -43,6 +43,11 @@ class Member(Generic[Connection]):
     is_joining: bool = False
     """A swap links it, not the membership."""
 
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """Of the link that serves and of the one that shall; 0: there is none."""
+        return self.link_epoch, self.warming_epoch
+
     def status(self) -> WorkerStatus:
         """For the operator."""
         return WorkerStatus(

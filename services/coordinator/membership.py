@@ -1,16 +1,16 @@
-"""Which workers are there: one task a worker dials it for ever, shakes hands and runs its session.
+"""Which workers are there: one task per worker dials it for ever, shakes hands, runs its session.
 
 Workers are compared before they are used: a drafter that does not fit is refused and said so in the
-status, and the service goes on without it. Whoever fits is linked (`link_keeper`).
+status, and the service goes on without it. Whoever fits is linked (`link_keeper`). Whatever a
+worker breaks stays with it (`supervised`); one that owes an answer too long is left (`watchdog`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from logging import INFO
 from typing import TYPE_CHECKING
-
-import structlog
 
 from minedraft.errors import (
     IncompatibleWorkerError,
@@ -18,6 +18,7 @@ from minedraft.errors import (
     PreconditionError,
     ProtocolError,
     StateError,
+    WorkerUnavailableError,
 )
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator.discovery import DrafterName
@@ -25,6 +26,8 @@ from minedraft.services.coordinator.handshake import check_drafter, check_verifi
 from minedraft.services.coordinator.link_keeper import LinkKeeper
 from minedraft.services.coordinator.links import Linker
 from minedraft.services.coordinator.members import Member
+from minedraft.services.coordinator.supervised import Supervised
+from minedraft.services.coordinator.watchdog import Watchdog
 from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 
 if TYPE_CHECKING:
@@ -37,13 +40,10 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.engine import Engine
     from minedraft.types import ModelInfo
 
-log = structlog.get_logger(__name__)
-
 _HANDSHAKE_S = 5.0
 _RESOLVE_S = 2.0
 _TWIN_S = 30.0
 """Pause before a process is dialled again that another address stands for already."""
-_WATCH_S = 1.0
 
 
 class Membership:
@@ -81,7 +81,6 @@ class Membership:
         self.linker = Linker(config, self.verifier)
         self.links = LinkKeeper(self.linker, self.drafters, engine, config.reconnect_s)
         self._reconnect_s = config.reconnect_s
-        self._step_timeout_s = config.step_timeout_s
         self._fingerprint = tokenizer_fingerprint
         self.num_token_ids = num_token_ids
         self._credentials = credentials
@@ -89,6 +88,9 @@ class Membership:
         """Who has, or is opening, the session of a drafter process; by its instance id."""
         self._stalled: VerifierConnection | None = None
         """The last one that was left because it did not answer."""
+        self._watchdog: Watchdog[Member[Any]] = Watchdog(
+            config.step_timeout_s, self._owed, self._leave_stalled
+        )
         self._target_known = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
@@ -105,7 +107,8 @@ class Membership:
             for name in self._names:
                 group.create_task(self._follow(name), name=f"name {name.host}")
             group.create_task(self.links.run(), name="member links")
-            group.create_task(self._watch_steps(), name="member watch")
+            watch = Supervised("watch.failed", first_pause_s=self._reconnect_s)
+            group.create_task(watch.forever(self._watchdog.run), name="member watch")
 
     def status(self) -> tuple[WorkerStatus, ...]:
         """All workers."""
@@ -134,23 +137,26 @@ class Membership:
             )
 
     async def _keep(
-        self, member: Member[Any], session: Callable[[Member[Any]], Coroutine[Any, Any, None]]
+        self,
+        member: Member[Any],
+        session: Callable[[Member[Any], Supervised], Coroutine[Any, Any, None]],
     ) -> None:
+        peer = Supervised(
+            "worker.lost",
+            first_pause_s=self._reconnect_s,
+            role=member.role,
+            address=member.address,
+        )
         while True:
-            try:
-                await session(member)
-            except MineDraftError as err:
-                if member.last_error != str(err):
-                    log.warning(
-                        "worker.lost", role=member.role, address=member.address, why=str(err)
-                    )
-                member.last_error = str(err)
-                is_refusal = isinstance(err, IncompatibleWorkerError | PreconditionError)
-                member.refusal = err if is_refusal else None
-            pause_s, member.retry_s = member.retry_s or self._reconnect_s, 0.0
+            with peer.attempt():
+                await session(member, peer)
+            member.last_error = peer.reason
+            is_refusal = isinstance(peer.error, IncompatibleWorkerError | PreconditionError)
+            member.refusal = peer.error if is_refusal else None
+            pause_s, member.retry_s = member.retry_s or peer.pause_s, 0.0
             await asyncio.sleep(pause_s)
 
-    async def _verifier_session(self, member: Member[VerifierConnection]) -> None:
+    async def _verifier_session(self, member: Member[VerifierConnection], peer: Supervised) -> None:
         connection = VerifierConnection(member.address, self._credentials)
         by_failure = False
         try:
@@ -165,12 +171,8 @@ class Membership:
             async with connection.session(_HANDSHAKE_S) as answers:
                 self.model, self.acceptance = info.model, info.acceptance
                 member.info, member.connection, member.last_error = info, connection, ""
-                log.info(
-                    "worker.joined",
-                    role=member.role,
-                    address=member.address,
-                    instance_id=info.identity.instance_id,
-                )
+                peer.works()
+                peer.say("worker.joined", level=INFO, instance_id=info.identity.instance_id)
                 self._target_known.set()
                 self.engine.verifier_up(info.model, connection.send)
                 self.links.look()
@@ -179,7 +181,10 @@ class Membership:
                         self.links.lost(answer)
                     else:
                         self.engine.on_verify_result(answer)
-        except (ProtocolError, StateError):
+        except MineDraftError as err:
+            by_failure = isinstance(err, ProtocolError | StateError)
+            raise
+        except Exception:  # this side failed at what it answered
             by_failure = True
             raise
         finally:
@@ -191,17 +196,29 @@ class Membership:
                 self.engine.verifier_lost(by_failure=by_failure or is_stalled)
             await connection.close()
 
-    async def _watch_steps(self) -> None:
-        """End the session of a verifier that does not answer: no step may take for ever."""
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            connection = self.verifier.connection
-            if connection is not None and self.engine.stalled_ns > self._step_timeout_s * 1e9:
-                log.error("verifier.stalled", stalled_s=self.engine.stalled_ns // 10**9)
-                self._stalled = connection
-                await connection.close()
+    def _owed(self) -> dict[Member[Any], int]:
+        """Who owes which step."""
+        owed: dict[Member[Any], int] = {}
+        if self.verifier.connection is not None:
+            owed[self.verifier] = self.engine.core.owed_by_verifier
+        for drafter in self.drafters:
+            if drafter.connection is not None:
+                owed[drafter] = max(map(self.engine.core.owed_by_drafter, drafter.epochs))
+        return owed
 
-    async def _drafter_session(self, member: Member[DrafterConnection]) -> None:
+    async def _leave_stalled(self, member: Member[Any], waited_s: float) -> None:
+        """End the session of a worker that does not answer: no step may take for ever."""
+        connection: VerifierConnection | DrafterConnection | None = member.connection
+        if connection is None:
+            return
+        if connection is self.verifier.connection:
+            self._stalled = connection
+        why = (
+            f"{member.role} {member.address} has not answered for {waited_s:.1f} s: step_timeout_s"
+        )
+        await connection.close(WorkerUnavailableError(why))
+
+    async def _drafter_session(self, member: Member[DrafterConnection], peer: Supervised) -> None:
         await self._target_known.wait()  # there is nothing to compare it with before
         connection = DrafterConnection(
             member.address, self._credentials, server_name=member.server_name
@@ -213,17 +230,13 @@ class Membership:
             with self._owned(member, info.identity.instance_id):
                 async with connection.session(_HANDSHAKE_S) as answers:
                     member.connection, member.last_error = connection, ""
-                    log.info(
-                        "worker.joined",
-                        role=member.role,
-                        address=member.address,
-                        instance_id=info.identity.instance_id,
-                    )
+                    peer.works()
+                    peer.say("worker.joined", level=INFO, instance_id=info.identity.instance_id)
                     self.links.look()
                     async for answer in answers:
                         if isinstance(answer, LinkLost):
-                            self.links.lost(answer)
-                        else:
+                            self.links.lost(answer, by=member)
+                        elif answer.epoch in member.epochs:  # else of a link that is over
                             self.engine.on_draft_result(answer)
         finally:
             if member.connection is not None:
@@ -256,13 +269,15 @@ class Membership:
         An address that is a member for another reason is left to that.
         """
         known: dict[str, Member[DrafterConnection]] = {}
+        peer = Supervised("name.failed", first_pause_s=self._reconnect_s, name=name.host)
         while True:
-            addresses = await name.resolve()
-            if addresses is not None:
-                for address in addresses - known.keys() - {m.address for m in self.drafters}:
-                    known[address] = Member("drafter", address, server_name=name.host)
-                    self.join(known[address])
-                for address in known.keys() - addresses:
-                    if known[address].connection is None:
-                        await self.leave(known.pop(address))
-            await asyncio.sleep(_RESOLVE_S)
+            with peer.attempt():
+                addresses = await name.resolve()
+                if addresses is not None:
+                    for address in addresses - known.keys() - {m.address for m in self.drafters}:
+                        known[address] = Member("drafter", address, server_name=name.host)
+                        self.join(known[address])
+                    for address in known.keys() - addresses:
+                        if known[address].connection is None:
+                            await self.leave(known.pop(address))
+            await asyncio.sleep(max(peer.pause_s, _RESOLVE_S))

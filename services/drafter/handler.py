@@ -94,10 +94,14 @@ class Handler:
         )
 
     async def begin_session(self) -> None:
-        """Forget all rows and the old coordinator's links."""
+        """Forget all rows and the old coordinator's links, once the device is free.
+
+        While it hangs there is no session, and nobody waits for drafts.
+        """
         self._session += 1
         self._lost.clear()
         self.close()
+        await self._executor.run(_nothing)
 
     async def load_model(self, model: str, tokenizer_fingerprint: str) -> ModelInfo:
         """Load another model for the links formed from now on.

@@ -131,3 +131,27 @@ def test_a_warming_one_that_is_lost_is_forgotten():
     assert drafters.epochs == (1,)
     assert not drafters.is_warm(2)
     assert drafters.took(note(2)) is False
+
+
+def test_who_is_waited_for_in_vain_owes_until_it_is_heard_of():
+    drafters = serving(1, 2)
+    assert drafters.owed(1) == 0
+    drafters.suspect(1)
+    first = drafters.owed(1)
+    drafters.suspect(1)
+    assert drafters.owed(1) == first > 0, "the same drafts"
+    assert drafters.owed(2) == 0
+    drafters.took(note(1))
+    assert drafters.owed(1) == 0
+    drafters.suspect(1)
+    assert drafters.owed(1) > first
+    drafters.drop(1)
+    assert drafters.owed(1) == 0
+
+
+def test_a_warming_one_owes_the_step_it_was_given():
+    drafters = serving(1)
+    drafters.warm_up(model("w"), 2)
+    assert drafters.owed(2) == 0
+    drafters.warming[2].step_id = 7
+    assert drafters.owed(2) == 7

@@ -132,6 +132,17 @@ async def test_a_new_session_gives_all_links_up(world):
     assert await world.run(1) is None
 
 
+async def test_no_session_begins_while_the_device_hangs(world):
+    hang = threading.Event()
+    stuck = world.handler._executor.submit(hang.wait)
+    beginning = asyncio.create_task(world.handler.begin_session())
+    await asyncio.wait((beginning,), timeout=0.05)
+    assert not beginning.done()
+    hang.set()
+    await beginning
+    await stuck
+
+
 async def test_a_loaded_model_drafts_for_links_to_come_while_the_old_one_goes_on(world):
     await world.handler.form_link(spec(1))
     info = await world.handler.load_model("models/new", "f")
