@@ -38,6 +38,9 @@ class GenerationRequest:
     parse_special_tokens: bool = False
     """Whether a special token spelled out in `text` is that token, or the characters it is spelled
     with. Contents of messages are characters always."""
+    resume_token: bytes = field(default=b"", repr=False)
+    """A secret of this request alone, 16..64 bytes; who shows it again takes its place. Empty:
+    nobody can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
     + RequestNotFoundError       NOT_FOUND
     + DuplicateRequestError      ALREADY_EXISTS
     + RequestAbortedError        CANCELLED
+    + SupersededError            ABORTED: its caller goes on with it in another call
     + DeadlineError              DEADLINE_EXCEEDED
     + AuthenticationError        UNAUTHENTICATED: nobody known
     + PermissionDeniedError      PERMISSION_DENIED: not with this caller's role, or not that path
@@ -71,6 +72,12 @@ class RequestAbortedError(RequestError):
     """The client went away or called Abort."""
 
     status = "CANCELLED"
+
+
+class SupersededError(RequestError):
+    """Another call of the same caller took the request over; this stream of it is over."""
+
+    status = "ABORTED"
 
 
 class DeadlineError(RequestError):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_REQUEST_ID_CHARS: Final = 128
 MAX_ABORT_IDS: Final = 1024
+MIN_RESUME_TOKEN_BYTES: Final = 16
+MAX_RESUME_TOKEN_BYTES: Final = 64
 MAX_LOGIT_BIAS: Final = 300
 MAX_BIAS: Final = 100.0
 MAX_PENALTY: Final = 2.0
@@ -249,13 +251,36 @@ def validate_request_id(request_id: str) -> None:
         )
 
 
-def validate_abort(request_ids: Sequence[str]) -> None:
-    """Check the ids of an abort. Unknown ones are fine, and so is a repeated one.
+def validate_resume_token(resume_token: bytes) -> None:
+    """Check the secret of a request. Empty: it has none.
 
     Raises:
-        InvalidRequestError: Too many.
+        InvalidRequestError: too short to be a secret, or too long; shows its length alone.
+    """
+    size = len(resume_token)
+    if size and not MIN_RESUME_TOKEN_BYTES <= size <= MAX_RESUME_TOKEN_BYTES:
+        raise InvalidRequestError(
+            f"resume_token has {size} bytes, want {MIN_RESUME_TOKEN_BYTES}.."
+            f"{MAX_RESUME_TOKEN_BYTES}, or none",
+            field="resume_token",
+        )
+
+
+def validate_abort(request_ids: Sequence[str], resume_tokens: Sequence[bytes] = ()) -> None:
+    """Check an abort. Unknown ids are fine, and so is a repeated one.
+
+    Raises:
+        InvalidRequestError: Too many, or not a token per id.
     """
     _count("request_ids", request_ids, MAX_ABORT_IDS)
+    if resume_tokens and len(resume_tokens) != len(request_ids):
+        raise InvalidRequestError(
+            f"resume_tokens has {len(resume_tokens)} entries, want none or one per id, "
+            f"{len(request_ids)}",
+            field="resume_tokens",
+        )
+    for resume_token in resume_tokens:
+        validate_resume_token(resume_token)
 
 
 def _lengths(params: SamplingParams) -> None:

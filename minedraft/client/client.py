@@ -7,9 +7,11 @@ and says by its class whether a retry makes sense.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from minedraft.admin import Mode, SwapOrder
+from minedraft.client.live_tokens import LiveTokens, draw_token
 from minedraft.client.options import build_request
 from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
@@ -61,6 +63,7 @@ class Client:
         self._credentials = credentials
         self._retry = retry
         self._stub = stub
+        self._live_tokens = LiveTokens()
         self._request_timeout_s = request_timeout_s
 
     @classmethod
@@ -161,14 +164,15 @@ class Client:
             InvalidRequestError: the arguments make no request. Everything else is raised by the
                 loop.
         """
-        request = build_request(prompt, messages, options)
+        request = replace(build_request(prompt, messages, options), resume_token=draw_token())
         deadline_s = self._request_timeout_s if timeout_s is None else timeout_s
 
         def call(request: GenerationRequest, left_s: float | None) -> AsyncGenerator[Event, None]:
             return self._stub.generate(request, timeout_s=left_s)
 
         def events(request: GenerationRequest) -> AsyncIterator[Event]:
-            return resuming(request, call, policy=self._retry, timeout_s=deadline_s)
+            read = resuming(request, call, policy=self._retry, timeout_s=deadline_s)
+            return self._live_tokens.keep(request, read)
 
         return GenerationStream(request, events)
 
@@ -193,10 +197,14 @@ class Client:
     async def abort(self, *request_ids: str) -> int:
         """Abort requests by id; unknown and finished ones are fine.
 
+        Requests that this client streams, and, where callers prove who they are, all that the
+        same certificate names or token began. Others' are as good as unknown.
+
         Returns:
             How many were live.
         """
-        return await self._stub.abort(request_ids, timeout_s=_CALL_TIMEOUT_S)
+        ids, tokens = self._live_tokens.proofs(request_ids)
+        return await self._stub.abort(ids, tokens, timeout_s=_CALL_TIMEOUT_S)
 
     async def model_info(self) -> TargetInfo:
         """Read what the target model is and what limits a request."""
@@ -262,10 +270,11 @@ class Client:
 
 def _identify(security: SecurityConfig) -> Credentials:
     """Read the files, and follow them from now on."""
-    credentials = Credentials(security, own=(Role.ADMIN, Role.CLIENT))
+    credentials = Credentials(security, own=(Role.ADMIN, Role.CLIENT, Role.MONITOR))
     if security.token_file and not credentials.own_token:
         raise ConfigError(
-            f"token_file={security.token_file!r}: no line `client TOKEN` or `admin TOKEN`"
+            f"token_file={security.token_file!r}: no line `client TOKEN`, `monitor TOKEN` or "
+            "`admin TOKEN`"
         )
     credentials.watch()
     return credentials

@@ -105,16 +105,12 @@ async def resuming(
     started: Started | None = None
     began = clock()
     failures = _Failures(policy)
-    was_lost = False
     while True:
         left_s = None if timeout_s is None else timeout_s - (clock() - began)
         is_continued = started is not None
-        if started is not None:
-            call = _continued(request, started, held)
-        elif was_lost:  # perhaps the server had begun: then this one takes its place
-            call = replace(request, resumed=_held(held))
-        else:
-            call = request
+        # Before it started there is nothing to go on from: a live request of this id is another
+        # caller's, or this one whose beginning was lost on the way, which the resume_token tells.
+        call = request if started is None else _continued(request, started, held)
         try:
             async with aclosing(open_call(call, left_s)) as events:
                 async for event in events:
@@ -131,8 +127,6 @@ async def resuming(
         except (WorkerUnavailableError, CapacityError) as err:
             now = clock()
             delay_s = failures.add(err, now, jitter())
-            # A refusal says that nothing had begun: a live request of this id is another caller's.
-            was_lost = was_lost or isinstance(err, WorkerUnavailableError)
             out_of_time = timeout_s is not None and now + delay_s - began >= timeout_s
             if out_of_time or failures.out_of_patience(now + delay_s):
                 raise

@@ -13,11 +13,13 @@ import grpc
 import structlog
 
 from minedraft.errors import AuthenticationError, MineDraftError, PermissionDeniedError
-from minedraft.security.roles import allowed_roles, roles_of_certificate
+from minedraft.security.caller import caller_of_certificate, note_caller
+from minedraft.security.roles import allowed_roles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from minedraft.security.caller import Caller
     from minedraft.security.credentials import Credentials
     from minedraft.security.roles import Role
 
@@ -52,36 +54,37 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return handler._replace(**{kind: wrap(inner, lambda context: self._admit(method, context))})
 
     def _admit(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Return if the caller may call the method.
+        """Return if the caller may call the method, and note who it is.
 
         Raises:
             AuthenticationError: nobody known.
             PermissionDeniedError: somebody known, with other roles.
         """
         try:
-            roles = self._roles(context)
+            caller = self._caller(context)
             allowed = allowed_roles(method)
-            if not roles & allowed:
+            if not caller.roles & allowed:
                 raise PermissionDeniedError(
-                    f"{method} is for {_names(allowed)}; the caller is {_names(roles)}"
+                    f"{method} is for {_names(allowed)}; the caller is {_names(caller.roles)}"
                 )
         except MineDraftError as err:
             log.warning("auth.refused", method=method, peer=context.peer(), why=str(err))
             raise
         if "Admin/" in method and "/Get" not in method:
-            log.info("auth.admin", method=method, peer=context.peer(), caller=_identity(context))
+            log.info("auth.admin", method=method, peer=context.peer(), caller=caller.name)
+        note_caller(caller)
 
-    def _roles(self, context: grpc.aio.ServicerContext[Any, Any]) -> frozenset[Role]:
+    def _caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
         if self._credentials.config.is_mtls:
-            return roles_of_certificate(context.auth_context())
+            return caller_of_certificate(context.auth_context())
         metadata = context.invocation_metadata() or ()
         sent = [str(value) for key, value in metadata if key == "authorization"]
         if len(sent) != 1:
             raise AuthenticationError("want one token, as `authorization: Bearer <token>`")
-        roles = self._credentials.tokens.roles_of(sent[0])
-        if not roles:
+        caller = self._credentials.tokens.caller_of(sent[0])
+        if not caller.roles:
             raise AuthenticationError("the token is unknown here")
-        return roles
+        return caller
 
 
 def _guard_call(inner: Callable[..., Any], admit: Callable[[Any], None]) -> Callable[..., Any]:
@@ -100,11 +103,6 @@ def _guard_stream(inner: Callable[..., Any], admit: Callable[[Any], None]) -> Ca
                 yield answer
 
     return stream
-
-
-def _identity(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    names = context.auth_context().get("x509_common_name", ())
-    return ", ".join(name.decode("utf-8", "replace")[:64] for name in names) or "a token"
 
 
 def _names(roles: frozenset[Role]) -> str:

@@ -1,4 +1,4 @@
-"""Who may call what: one table from service to roles. What it does not name, nobody may call. Pure.
+"""Who may call what: one table from method to roles. What it does not name, nobody may call. Pure.
 
 A certificate names its role in a URI of its subject alternative names (`minedraft:role:drafter`),
 or, where an authority issues DNS names only, in one of those (`drafter.role.minedraft`). Without
@@ -22,28 +22,54 @@ class Role(Enum):
     """What a caller is."""
 
     CLIENT = "client"  # generates
-    ADMIN = "admin"  # generates and operates
+    MONITOR = "monitor"  # reads status, steps and models
+    ADMIN = "admin"  # generates, reads and operates
     COORDINATOR = "coordinator"
     DRAFTER = "drafter"
     VERIFIER = "verifier"  # calls nobody
 
 
+_GENERATES: Final = frozenset({Role.CLIENT, Role.ADMIN, Role.COORDINATOR})
+_READS: Final = frozenset({Role.MONITOR, Role.ADMIN})
+_OPERATES: Final = frozenset({Role.ADMIN})
+_STEPS: Final = frozenset({Role.COORDINATOR})
+_DRAFTS: Final = frozenset({Role.DRAFTER})
+
+_BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[Role]]]] = {
+    "minedraft.v1.Generation": {
+        "Generate": _GENERATES,
+        "Abort": _GENERATES,
+        "GetModelInfo": _GENERATES | _READS,
+        "GetServerInfo": _GENERATES | _READS,  # every client begins with it
+    },
+    "minedraft.v1.Admin": {
+        "GetStatus": _READS,
+        "GetTimeline": _READS,
+        "SetMode": _OPERATES,
+        "SwapDrafter": _OPERATES,
+    },
+    "minedraft.v1.Verifier": dict.fromkeys(("GetInfo", "Session", "FormLink"), _STEPS),
+    "minedraft.v1.Drafter": dict.fromkeys(
+        ("GetInfo", "Session", "FormLink", "DropLink", "LoadModel"), _STEPS
+    ),
+    "minedraft.v1.TokenLink": dict.fromkeys(("SendPackets", "SetKey", "GetKey"), _DRAFTS),
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _READS},
+}
+
 POLICY: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
     {
-        "minedraft.v1.Generation": frozenset({Role.CLIENT, Role.ADMIN, Role.COORDINATOR}),
-        "minedraft.v1.Admin": frozenset({Role.ADMIN}),
-        "minedraft.v1.Verifier": frozenset({Role.COORDINATOR}),
-        "minedraft.v1.Drafter": frozenset({Role.COORDINATOR}),
-        "minedraft.v1.TokenLink": frozenset({Role.DRAFTER}),
-        "grpc.reflection.v1alpha.ServerReflection": frozenset({Role.ADMIN}),
+        f"/{service}/{method}": roles
+        for service, methods in _BY_SERVICE.items()
+        for method, roles in methods.items()
     }
 )
-"""Service -> roles that may call its RPCs. Health is a server of its own and open to everybody."""
+"""`/package.Service/Method` -> roles that may call it. Health is a server of its own and open to
+everybody."""
 
 
 def allowed_roles(method: str) -> frozenset[Role]:
     """Return who may call `/package.Service/Method`."""
-    return POLICY.get(method.strip("/").partition("/")[0], frozenset())
+    return POLICY.get(method, frozenset())
 
 
 def roles_of_certificate(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[Role]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ConfigError
+from minedraft.security.caller import Caller
 from minedraft.security.roles import Role
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ class TokenTable:
         )
 
     def roles_of(self, authorization: str) -> frozenset[Role]:
-        """Return the roles of a caller's `authorization` metadata; none if nobody has that token.
+        """Return the roles of a caller's `authorization` metadata; none: nobody has that token."""
+        return self.caller_of(authorization).roles
+
+    def caller_of(self, authorization: str) -> Caller:
+        """Return who sends this `authorization` metadata: a caller without roles if nobody known.
 
         Compares with every entry, in constant time each: how long it takes says nothing.
         """
@@ -61,7 +66,8 @@ class TokenTable:
         ):
             digest = _digest(authorization[len(_SCHEME) :].strip())
         same = [hmac.compare_digest(entry.digest, digest) for entry in self.entries]
-        return frozenset(e.role for e, is_same in zip(self.entries, same, strict=True) if is_same)
+        pairs = zip(self.entries, same, strict=True)
+        return Caller("a token", digest, frozenset(e.role for e, is_same in pairs if is_same))
 
     def own(self, roles: Sequence[Role]) -> str:
         """Return the token to call others with: of the first of `roles` that has one, or ""."""

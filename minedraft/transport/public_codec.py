@@ -65,6 +65,7 @@ def request_to_proto(
     )
     set_field(message, "request_id", request.request_id, "request_id")
     set_field(message, "parse_special_tokens", request.parse_special_tokens, "parse_special_tokens")
+    set_field(message, "resume_token", request.resume_token, "resume_token")
     for sample in request.resumed:
         message.resumed.add(
             index=sample.index, token_ids=sample.token_ids, is_finished=sample.is_finished
@@ -117,17 +118,21 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
             for sample in message.resumed
         ),
         parse_special_tokens=message.parse_special_tokens,
+        resume_token=message.resume_token,
     )
 
 
-def abort_to_proto(request_ids: Sequence[str]) -> generation_pb2.AbortRequest:
-    """Ids -> message.
+def abort_to_proto(
+    request_ids: Sequence[str], resume_tokens: Sequence[bytes] = ()
+) -> generation_pb2.AbortRequest:
+    """Ids, and what proves that they are the caller's own -> message.
 
     Raises:
         InvalidRequestError: an id that is no text.
     """
     message = generation_pb2.AbortRequest()
     extend_field(message, "request_ids", request_ids, "request_ids")
+    extend_field(message, "resume_tokens", resume_tokens, "resume_tokens")
     return message
 
 

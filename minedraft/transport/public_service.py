@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minedraft.security.caller import current_caller
 from minedraft.transport import admin_codec, public_codec
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
+    from minedraft.security.caller import Caller
 
 GENERATION_SERVICE = "minedraft.v1.Generation"
 ADMIN_SERVICE = "minedraft.v1.Admin"
@@ -23,11 +25,13 @@ ADMIN_SERVICE = "minedraft.v1.Admin"
 class PublicHandler(Protocol):
     """What a coordinator does for callers and operators."""
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+    def generate(self, request: GenerationRequest, caller: Caller) -> AsyncIterator[Event]:
         """Events of one request; leaving the iterator aborts it."""
 
-    def abort(self, request_ids: Sequence[str]) -> int:
-        """Abort requests; returns how many were live."""
+    def abort(
+        self, request_ids: Sequence[str], resume_tokens: Sequence[bytes], caller: Caller
+    ) -> int:
+        """Abort requests of the caller's own; returns how many were live."""
 
     def target_info(self) -> TargetInfo:
         """The target model."""
@@ -71,7 +75,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         self, request: generation_pb2.GenerateRequest, _context: Any
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         """Stream the events of a request; a client that leaves, or whose time is up, aborts it."""
-        events = self._handler.generate(public_codec.request_from_proto(request))
+        events = self._handler.generate(public_codec.request_from_proto(request), current_caller())
         try:
             async for event in events:
                 yield public_codec.event_to_proto(event)
@@ -82,9 +86,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
         self, request: generation_pb2.AbortRequest, _context: Any
     ) -> generation_pb2.AbortResponse:
         """Abort requests."""
-        return generation_pb2.AbortResponse(
-            num_aborted=self._handler.abort(tuple(request.request_ids))
+        num_aborted = self._handler.abort(
+            tuple(request.request_ids), tuple(request.resume_tokens), current_caller()
         )
+        return generation_pb2.AbortResponse(num_aborted=num_aborted)
 
     async def GetModelInfo(  # noqa: N802 gRPC's name
         self, _request: generation_pb2.GetModelInfoRequest, _context: Any

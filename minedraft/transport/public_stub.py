@@ -66,9 +66,21 @@ class PublicStub:
                 # Dropping a call does not end it in every grpcio: grpc#43462.
                 call.cancel()
 
-    async def abort(self, request_ids: Sequence[str], *, timeout_s: float | None) -> int:
-        """Abort; returns how many requests were live."""
-        request = public_codec.abort_to_proto(request_ids)
+    async def abort(
+        self,
+        request_ids: Sequence[str],
+        resume_tokens: Sequence[bytes] = (),
+        *,
+        timeout_s: float | None,
+    ) -> int:
+        """Abort; returns how many requests were live.
+
+        Args:
+            request_ids: Which.
+            resume_tokens: None, or one per id: what the request was begun with, b"" if unknown.
+            timeout_s: Deadline of the call; None: none.
+        """
+        request = public_codec.abort_to_proto(request_ids, resume_tokens)
         async with _our_errors():
             response = await self._generation.Abort(request, timeout=timeout_s)
         return int(response.num_aborted)

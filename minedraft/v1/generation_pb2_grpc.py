@@ -72,7 +72,8 @@ class GenerationServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Abort live requests. Unknown and finished ids are fine.
+        """Abort live requests of the same caller. Unknown and finished ids are fine, and so are those of
+        others, which go on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,13 @@ from minedraft.errors import (
     DrainingError,
     DuplicateRequestError,
     InvalidRequestError,
+    SupersededError,
     WorkerUnavailableError,
 )
+from minedraft.security.caller import ANYBODY
 from minedraft.services.coordinator.config import MAX_BATCHES
 from minedraft.services.coordinator.intake import Intake
+from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.swap import Swapper
 from minedraft.types import FinishReason
 from minedraft.validation import MAX_SAMPLES, validate_abort
@@ -30,15 +33,26 @@ if TYPE_CHECKING:
     from minedraft.admin import Span, SwapOrder, SwapResult
     from minedraft.api import Event, GenerationRequest
     from minedraft.plans import WorkerIdentity
+    from minedraft.security.caller import Caller
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.engine import Engine, Sample
     from minedraft.services.coordinator.membership import Membership
+    from minedraft.services.coordinator.streams import EventStream
     from minedraft.services.coordinator.tokenizer import Tokenizer
     from minedraft.types import ModelInfo
 
 log = structlog.get_logger(__name__)
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveRequest:
+    """A request whose stream has not ended."""
+
+    owner: Owner
+    samples: Sequence[Sample]
+    stream: EventStream
 
 
 class Handler:
@@ -59,8 +73,8 @@ class Handler:
         self._identity = identity
         self._tokenizer = tokenizer
         self._swapper = Swapper(membership)
-        self._samples: dict[str, list[Sample]] = {}
-        """Live samples by the caller's request id."""
+        self._live: dict[str, _LiveRequest] = {}
+        """By the caller's request id."""
         self._draining = False
         self._cut_off: set[str] = set()
         """Request ids that the end of the drain cut off."""
@@ -84,16 +98,22 @@ class Handler:
             async with asyncio.timeout(self._config.grace_s):
                 await self._empty.wait()
         except TimeoutError:
-            for request_id, samples in list(self._samples.items()):
-                if self._abort(samples):
+            for request_id, live in list(self._live.items()):
+                if self._abort(live.samples):
                     self._cut_off.add(request_id)
             log.warning("drain.cut_off", num_requests=len(self._cut_off))
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+    async def generate(
+        self, request: GenerationRequest, caller: Caller = ANYBODY
+    ) -> AsyncIterator[Event]:
         """Events of one request; leaving the iterator aborts it.
 
+        Args:
+            request: What is asked.
+            caller: Whose it is.
+
         Raises:
-            MineDraftError: refused, or failed on the way.
+            MineDraftError: refused, failed on the way, or superseded by its caller's next call.
         """
         self._refuse_if_draining()
         # Not more than a valid n: an invalid one must not look like a queue that is full for now.
@@ -101,13 +121,10 @@ class Handler:
         intake = Intake(self._tokenizer, self._target(), self._config.max_draft_tokens)
         request_id, seed, num_prompt_tokens, samples, stream = await intake.accept(request)
         self._refuse_if_draining()  # the drain may have begun meanwhile
-        if request_id in self._samples:
-            if not request.resumed:
-                raise DuplicateRequestError(f"request_id {request_id!r} is in use")
-            # The caller lost that stream and goes on with this one.
-            self._abort(self._samples.pop(request_id))
+        self._supersede(request_id, caller, request.resume_token)
         self._engine.submit(samples)
-        self._samples[request_id] = samples
+        live = _LiveRequest(Owner(caller, request.resume_token), samples, stream)
+        self._live[request_id] = live
         self._empty.clear()
         try:
             yield Started(request_id, seed, num_prompt_tokens)
@@ -116,17 +133,34 @@ class Handler:
                     raise DrainingError("the service shut down before this answer was complete")
                 yield event
         finally:
-            # Otherwise a resumed stream took over, and the ids of these samples are its own now.
-            if self._samples.get(request_id) is samples:
-                del self._samples[request_id]
+            # Otherwise another call took over, and the ids of these samples are its own now.
+            if self._live.get(request_id) is live:
+                del self._live[request_id]
                 self._abort(samples)
-            if not self._samples:
+            if not self._live:
                 self._empty.set()
 
-    def abort(self, request_ids: Sequence[str]) -> int:
-        """Abort requests; returns how many were live."""
-        validate_abort(request_ids)
-        return sum(self._abort(self._samples.get(request_id, ())) for request_id in request_ids)
+    def abort(
+        self,
+        request_ids: Sequence[str],
+        resume_tokens: Sequence[bytes] = (),
+        caller: Caller = ANYBODY,
+    ) -> int:
+        """Abort requests of the caller's own; returns how many were live.
+
+        Somebody else's is as good as unknown: an id may be guessed, and one that its client has
+        just left is nobody's mistake.
+        """
+        validate_abort(request_ids, resume_tokens)
+        shown: dict[str, list[bytes]] = {request_id: [] for request_id in request_ids}
+        for request_id, resume_token in zip(request_ids, resume_tokens, strict=False):
+            shown[request_id].append(resume_token)
+        found = ((self._live.get(request_id), tokens) for request_id, tokens in shown.items())
+        return sum(
+            self._abort(live.samples)
+            for live, tokens in found
+            if live is not None and live.owner.may_abort(caller, tokens)
+        )
 
     def target_info(self) -> TargetInfo:
         """The target model.
@@ -190,6 +224,23 @@ class Handler:
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
         return self._engine.timeline.spans(max_spans=max_spans, since_unix_ns=since_unix_ns)
+
+    def _supersede(self, request_id: str, caller: Caller, resume_token: bytes) -> None:
+        """Make way for a request of this id.
+
+        Raises:
+            DuplicateRequestError: another caller's has the id.
+        """
+        live = self._live.get(request_id)
+        if live is None:
+            return
+        if not live.owner.may_supersede(caller, resume_token):
+            raise DuplicateRequestError(f"request_id {request_id!r} is in use")
+        del self._live[request_id]
+        self._abort(live.samples)
+        # Its reader lost the connection and calls anew; should it read on, it must not take the
+        # end for an answer's.
+        live.stream.fail(SupersededError(f"request_id {request_id!r}: its caller called anew"))
 
     def _refuse_if_draining(self) -> None:
         if self._draining:

@@ -23,6 +23,7 @@ from minedraft.validation import (
     validate_chat,
     validate_prompt,
     validate_request_id,
+    validate_resume_token,
     validate_resumed,
     validate_sampling,
     validate_speculation,
@@ -65,6 +66,7 @@ class Intake:
         """
         sampling = asked.sampling
         validate_request_id(asked.request_id)
+        validate_resume_token(asked.resume_token)
         validate_sampling(
             sampling,
             vocab_size=self.model.vocab_size,

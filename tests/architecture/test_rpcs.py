@@ -10,6 +10,7 @@ import re
 import pytest
 
 import minedraft
+from minedraft.security.roles import POLICY
 from tests.architecture.sources import parsed, source_files
 
 PUBLIC_SERVICES = {"Generation", "Admin"}
@@ -73,6 +74,12 @@ def test_an_rpc_has_a_servicer_method(service, rpc, servicers):
 def test_an_rpc_is_called_from_our_code(service, rpc):
     nodes = (node for path in source_files() for node in ast.walk(parsed(path)))
     assert any(isinstance(node, ast.Attribute) and node.attr == rpc for node in nodes), service
+
+
+def test_the_table_of_roles_has_a_row_for_every_rpc_and_no_other():
+    reflection = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    ours = {f"/minedraft.v1.{service}/{rpc}" for service, rpc in rpcs()}
+    assert set(POLICY) == {*ours, reflection}
 
 
 @pytest.mark.parametrize("rpc", [rpc for service, rpc in rpcs() if service in PUBLIC_SERVICES])

@@ -127,6 +127,13 @@ def test_prometheus_scrapes_a_port_that_is_named_and_allowed():
     )
     (port,) = exporter["ports"]
     assert port["name"] == endpoint["port"]
+    secrets = {
+        v["name"]: v["secret"]["secretName"]
+        for v in found.pod("coordinator")["volumes"]
+        if "secret" in v
+    }
+    mounted = {secrets.get(m["name"]) for m in exporter["volumeMounts"]}
+    assert mounted == {None, "minedraft-monitor-tls"}  # it reads: no operator's certificate
     (rule,) = found.find("NetworkPolicy", "metrics")["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": port["containerPort"]}]
 

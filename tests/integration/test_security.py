@@ -52,7 +52,7 @@ from tests.integration.secured import secured_cluster
 
 PROMPT = list(range(5, 20))
 OPTIONS = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
-ROLES = ("client", "admin", "coordinator", "drafter", "verifier")
+ROLES = ("client", "monitor", "admin", "coordinator", "drafter", "verifier")
 SECRET = "{}-secret-0123456789abcdef"
 
 
@@ -146,6 +146,18 @@ async def test_three_services_under_mutual_tls_give_the_same_output(
                     await forbidden
             with pytest.raises(PermissionDeniedError, match="SetMode"):
                 await client.set_mode(num_batches=1, max_batch_size=1, num_draft_tokens=0)
+        async with await Client.connect(c.coordinator, security=security["monitor"]) as monitor:
+            assert (await monitor.status()).counters.num_finished == {"length": 2}
+            assert await monitor.timeline()
+            assert (await monitor.model_info()).model.vocab_size
+            for forbidden in (
+                monitor.generate(PROMPT, **OPTIONS),
+                monitor.abort("r"),
+                monitor.set_mode(num_batches=1, max_batch_size=1, num_draft_tokens=0),
+                monitor.swap_drafter(model="m"),
+            ):
+                with pytest.raises(PermissionDeniedError, match="the caller is monitor"):
+                    await forbidden
         for role in ("drafter", "verifier"):
             with pytest.raises(PermissionDeniedError, match=f"the caller is {role}"):
                 await Client.connect(c.coordinator, security=security[role])

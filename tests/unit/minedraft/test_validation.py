@@ -334,3 +334,21 @@ def test_aborts_name_at_most_1024_requests():
     with pytest.raises(InvalidRequestError, match="request_ids has 1025 entries") as caught:
         validation.validate_abort(["x"] * 1025)
     assert caught.value.field == "request_ids"
+
+
+def test_an_abort_has_no_secrets_or_one_per_id():
+    validation.validate_abort(["x", "y"], [b"", b"t" * 16])
+    with pytest.raises(InvalidRequestError, match="resume_tokens has 1 entries, want none or one"):
+        validation.validate_abort(["x", "y"], [b"t" * 16])
+    with pytest.raises(InvalidRequestError, match="resume_token has 3 bytes"):
+        validation.validate_abort(["x"], [b"abc"])
+
+
+def test_the_secret_of_a_request_has_16_to_64_bytes_and_is_never_quoted():
+    for size in (0, 16, 64):
+        validation.validate_resume_token(b"s" * size)
+    for size in (1, 15, 65, 10**6):
+        with pytest.raises(InvalidRequestError, match=f"has {size} bytes, want 16..64") as caught:
+            validation.validate_resume_token(b"s" * size)
+        assert caught.value.field == "resume_token"
+        assert "sss" not in str(caught.value)

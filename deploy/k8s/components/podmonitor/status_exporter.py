@@ -1,6 +1,7 @@
 """Serves the coordinator's status as Prometheus metrics. Asks at each scrape; keeps nothing.
 
-It runs beside the coordinator as an operator. Prompts, outputs and request ids never pass here.
+It runs beside the coordinator with role `monitor`, which may read and change nothing. Prompts,
+outputs and request ids never pass here.
 """
 # ruff: noqa: INP001
 

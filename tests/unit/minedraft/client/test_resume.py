@@ -10,13 +10,16 @@ from minedraft.api import Delta, Finished, GenerationRequest, ResumedSample, Sta
 from minedraft.client.resume import NO_RETRIES, RetryPolicy, resuming
 from minedraft.errors import (
     DrainingError,
+    DuplicateRequestError,
     InvalidRequestError,
     ProtocolError,
     QueueFullError,
+    SupersededError,
     WorkerUnavailableError,
 )
 from minedraft.types import FinishReason, SamplingParams
 
+TOKEN = bytes(range(16))
 GONE = WorkerUnavailableError("gone")
 STARTED = Started("r1", 77, 3)
 END = Finished(0, FinishReason.LENGTH)
@@ -50,7 +53,9 @@ class Server:
 
     async def run(self, *, policy=POLICY, timeout_s=None, n=1, jitter=1.0):
         request = GenerationRequest(
-            token_ids=(1, 2, 3), sampling=SamplingParams(n=n, temperature=1.0)
+            token_ids=(1, 2, 3),
+            sampling=SamplingParams(n=n, temperature=1.0),
+            resume_token=TOKEN,
         )
         events = resuming(
             request,
@@ -80,8 +85,9 @@ async def test_a_broken_stream_goes_on_with_the_seed_and_the_tokens_held():
 async def test_a_call_that_never_started_is_simply_made_again():
     server = Server([GONE], [GONE], [STARTED, END])
     assert await server.run() == [STARTED, END]
-    # Perhaps the server had begun: what is held, nothing, says that this call takes its place.
-    assert server.calls[2].resumed == (ResumedSample(0, ()),)
+    # With nothing to go on from it claims nothing: a live request of its id is another caller's.
+    assert server.calls == [server.calls[0]] * 3
+    assert server.calls[2].resumed == ()
     assert server.slept == [1.0, 2.0]
 
 
@@ -105,11 +111,19 @@ async def test_a_retry_after_a_refusal_takes_nobodys_place(refusal):
     assert [call.resumed for call in server.calls] == [(), (), ()]
 
 
-async def test_a_lost_call_is_remembered_through_a_refusal():
-    server = Server([GONE], [QueueFullError("full")], [STARTED, END])
+async def test_every_call_shows_the_same_secret_by_which_the_server_knows_its_own():
+    server = Server([GONE], [QueueFullError("full")], [STARTED, GONE], [STARTED, END])
     await server.run()
-    held = (ResumedSample(0, ()),)
-    assert [call.resumed for call in server.calls] == [(), held, held]
+    assert [call.resume_token for call in server.calls] == [TOKEN] * 4
+    assert [call.resumed for call in server.calls] == [(), (), (), (ResumedSample(0, ()),)]
+
+
+@pytest.mark.parametrize("refusal", [DuplicateRequestError("in use"), SupersededError("anew")])
+async def test_an_id_that_is_another_callers_meanwhile_is_an_error(refusal):
+    for script in ([refusal], [STARTED, Delta(0, (5,), "a"), GONE]):
+        server = Server(script, [refusal], [STARTED, END])
+        with pytest.raises(type(refusal)):
+            await server.run()
 
 
 async def test_patience_counts_from_the_first_failure_since_the_last_event():

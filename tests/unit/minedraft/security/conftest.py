@@ -18,10 +18,7 @@ METHODS = {
     "status": "/minedraft.v1.Admin/GetStatus",
     "mode": "/minedraft.v1.Admin/SetMode",
     "generate": "/minedraft.v1.Generation/Generate",
-    "draft": "/minedraft.v1.Drafter/Session",
-    "verify": "/minedraft.v1.Verifier/GetInfo",
     "link": "/minedraft.v1.TokenLink/SendPackets",
-    "reflect": "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     "stray": "/somebody.Else/Call",
 }
 

@@ -9,19 +9,13 @@ import structlog
 from minedraft.errors import AuthenticationError, PermissionDeniedError, WorkerUnavailableError
 from minedraft.security.channel import open_aio_channel
 from minedraft.security.config import SecurityConfig
-from minedraft.security.roles import Role
+from minedraft.security.roles import POLICY, Role
 from minedraft.transport.status import from_rpc_error
 from tests.certificates import Authority
+from tests.role_table import MAY_CALL
 from tests.unit.minedraft.security.conftest import METHODS, echo_server, load
 
-ALLOWED = {
-    "client": {"generate"},
-    "admin": {"generate", "status", "mode", "reflect"},
-    "coordinator": {"generate", "draft", "verify"},
-    "drafter": {"link"},
-    "verifier": set(),
-    "nobody": set(),
-}
+ALLOWED = {**MAY_CALL, "nobody": set()}
 SECRET = "{}-token-0123456789abcdef"
 
 
@@ -40,8 +34,8 @@ async def call(address, method, credentials=None, metadata=None):
 
 
 async def check_all(address, credentials, role):
-    for name, method in METHODS.items():
-        if name in ALLOWED[role]:
+    for method in (*POLICY, METHODS["stray"]):
+        if method in ALLOWED[role]:
             assert await call(address, method, credentials) == b"hello"
         else:
             with pytest.raises(PermissionDeniedError, match=method):

@@ -14,6 +14,7 @@ from minedraft.admin import (
 from minedraft.api import Delta, Finished, GenerationRequest, Started
 from minedraft.errors import InvalidRequestError, QueueFullError
 from minedraft.plans import StepTiming, WorkerIdentity
+from minedraft.security.caller import ANYBODY
 from minedraft.transport import admin_codec, public_codec
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
 from minedraft.types import FinishReason, ModelInfo
@@ -30,11 +31,13 @@ class Handler:
 
     def __init__(self) -> None:
         self.asked: list = []
+        self.callers: list = []
         self.was_left = False
         self.error: Exception | None = None
 
-    async def generate(self, request):
+    async def generate(self, request, caller):
         self.asked.append(request)
+        self.callers.append(caller)
         try:
             for event in EVENTS:
                 if self.error is not None:
@@ -43,8 +46,9 @@ class Handler:
         finally:
             self.was_left = True
 
-    def abort(self, request_ids):
-        self.asked.append(request_ids)
+    def abort(self, request_ids, resume_tokens, caller):
+        self.asked.append((request_ids, resume_tokens))
+        self.callers.append(caller)
         return 2
 
     def target_info(self):
@@ -108,9 +112,11 @@ async def test_a_message_that_is_no_request_never_reaches_the_handler(handler):
 
 async def test_the_other_calls_of_callers(handler):
     servicer = GenerationServicer(handler)
-    answer = await servicer.Abort(generation_pb2.AbortRequest(request_ids=["a", "b"]), None)
+    asked = generation_pb2.AbortRequest(request_ids=["a", "b"], resume_tokens=[b"x", b""])
+    answer = await servicer.Abort(asked, None)
     assert answer.num_aborted == 2
-    assert handler.asked == [("a", "b")]
+    assert handler.asked == [(("a", "b"), (b"x", b""))]
+    assert handler.callers == [ANYBODY]
     target = await servicer.GetModelInfo(generation_pb2.GetModelInfoRequest(), None)
     assert public_codec.target_info_from_proto(target) == handler.target_info()
     server = await servicer.GetServerInfo(generation_pb2.GetServerInfoRequest(), None)

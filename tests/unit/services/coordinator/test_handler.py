@@ -13,9 +13,11 @@ from minedraft.errors import (
     InvalidRequestError,
     PreconditionError,
     QueueFullError,
+    SupersededError,
     WorkerUnavailableError,
 )
 from minedraft.plans import WorkerIdentity
+from minedraft.security.caller import ANYBODY, Caller
 from minedraft.services.coordinator import handler as handler_module
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.handler import Handler
@@ -25,6 +27,8 @@ from tests.engine_world import EngineWorld, make_sample
 from tests.worker_doubles import continuation
 
 PROMPT = (1, 2, 3)
+TOKEN, OTHER_TOKEN = b"t" * 16, b"o" * 16
+ALICE, BOB = Caller("alice", b"a"), Caller("bob", b"b")
 
 
 class Served:
@@ -45,14 +49,25 @@ class Served:
             self.world.verifier_up()
             self.membership.model = self.world.verifier.info
 
-    def generate(self, request_id="r", *, max_tokens=6, resumed=(), **sampling):
+    def generate(
+        self,
+        request_id="r",
+        *,
+        max_tokens=6,
+        resumed=(),
+        resume_token=b"",
+        caller=ANYBODY,
+        **sampling,
+    ):
         return self.handler.generate(
             GenerationRequest(
                 token_ids=PROMPT,
                 sampling=SamplingParams(max_tokens=max_tokens, temperature=0.0, **sampling),
                 request_id=request_id,
                 resumed=resumed,
-            )
+                resume_token=resume_token,
+            ),
+            caller,
         )
 
 
@@ -87,7 +102,7 @@ async def test_leaving_the_stream_aborts_the_request():
         await anext(events)
         assert served.world.core.num_running == 1
     assert not served.world.core.requests
-    assert served.handler._samples == {}
+    assert served.handler._live == {}
 
 
 async def test_a_full_queue_is_said_before_anything_else_is_looked_at():
@@ -134,25 +149,71 @@ async def test_an_id_in_use_is_refused_and_the_one_that_has_it_goes_on():
 
 async def test_a_resumed_stream_takes_over_from_one_that_is_still_open():
     served = Served()
-    old = served.generate(max_tokens=12)
+    old = served.generate(max_tokens=12, resume_token=TOKEN)
     await anext(old)
     served.world.verify()
     held = tuple(continuation(PROMPT, 1))
-    new = served.generate(max_tokens=12, resumed=(ResumedSample(0, held),))
+    new = served.generate(
+        max_tokens=12, resumed=(ResumedSample(0, held),), resume_token=TOKEN, seed=1
+    )
     await anext(new)
-    _, ends = await rest(old)  # its RPC notices only now
-    assert [end.reason for end in ends] == [FinishReason.ABORT]
+    with pytest.raises(SupersededError, match="'r'"):  # its RPC notices only now
+        await anext(old)
     served.world.run_dry()
     tokens, ends = await rest(new)
     assert [end.reason for end in ends] == [FinishReason.LENGTH]
     assert [*held, *tokens] == continuation(PROMPT, 12)
-    assert served.handler._samples == {}
+    assert served.handler._live == {}
 
 
 async def test_a_resumed_stream_whose_samples_have_all_ended_ends():
     served = Served()
     events = served.generate(resumed=(ResumedSample(0, (1, 2), is_finished=True),))
     assert [type(event) for event in [e async for e in events]] == [Started]
+
+
+async def test_a_call_whose_beginning_was_lost_on_the_way_is_made_again_in_its_place():
+    served = Served()
+    lost = served.generate(resume_token=TOKEN)
+    await anext(lost)
+    again = served.generate(resume_token=TOKEN)
+    await anext(again)
+    with pytest.raises(SupersededError):
+        await anext(lost)
+    served.world.run_dry()
+    assert (await rest(again))[0] == continuation(PROMPT, 6)
+
+
+@pytest.mark.parametrize(
+    ("began", "comes"),
+    [
+        ((ANYBODY, TOKEN), (ANYBODY, b"")),
+        ((ANYBODY, TOKEN), (ANYBODY, OTHER_TOKEN)),
+        ((ANYBODY, b""), (ANYBODY, b"")),  # who has no secret has nothing to show
+        ((ALICE, TOKEN), (BOB, TOKEN)),
+        ((ALICE, TOKEN), (ALICE, OTHER_TOKEN)),  # two people may share a certificate
+        ((ALICE, b""), (ALICE, b"")),
+    ],
+)
+async def test_another_callers_request_is_not_taken_over(began, comes):
+    served = Served()
+    first = served.generate(caller=began[0], resume_token=began[1])
+    await anext(first)
+    for resumed in ((), (ResumedSample(0, ()),)):
+        second = served.generate(caller=comes[0], resume_token=comes[1], resumed=resumed, seed=1)
+        with pytest.raises(DuplicateRequestError, match="'r' is in use"):
+            await anext(second)
+    served.world.run_dry()
+    assert (await rest(first))[0] == continuation(PROMPT, 6)
+
+
+async def test_a_resumed_stream_that_nobody_knows_here_goes_on_from_what_it_holds():
+    served = Served()
+    held = tuple(continuation(PROMPT, 2))
+    events = served.generate(resumed=(ResumedSample(0, held),), resume_token=TOKEN, seed=1)
+    await anext(events)
+    served.world.run_dry()
+    assert [*held, *(await rest(events))[0]] == continuation(PROMPT, 6)
 
 
 # -- abort ----------------------------------------------------------------------------------
@@ -166,6 +227,39 @@ async def test_abort_counts_requests_that_were_live():
     assert served.handler.abort(("r",)) == 0
     _, ends = await rest(events)
     assert [end.reason for end in ends] == [FinishReason.ABORT]
+
+
+@pytest.mark.parametrize(
+    ("began", "comes", "is_aborted"),
+    [
+        ((ANYBODY, TOKEN), (ANYBODY, TOKEN), True),
+        ((ANYBODY, TOKEN), (ANYBODY, OTHER_TOKEN), False),
+        ((ANYBODY, TOKEN), (ANYBODY, b""), False),
+        ((ANYBODY, b""), (ANYBODY, b""), True),
+        ((ALICE, TOKEN), (ALICE, b""), True),
+        ((ALICE, TOKEN), (BOB, TOKEN), False),
+        ((ALICE, b""), (BOB, b""), False),
+    ],
+)
+async def test_a_request_is_aborted_by_its_caller_alone(began, comes, is_aborted):
+    served = Served()
+    events = served.generate(caller=began[0], resume_token=began[1])
+    await anext(events)
+    assert served.handler.abort(("r",), (comes[1],), comes[0]) == is_aborted
+    served.world.run_dry()
+    _, ends = await rest(events)
+    assert [end.reason for end in ends] == [
+        FinishReason.ABORT if is_aborted else FinishReason.LENGTH
+    ]
+
+
+async def test_one_good_secret_of_several_is_enough_and_an_abort_without_any_may_be():
+    served = Served()
+    events = served.generate(resume_token=TOKEN)
+    await anext(events)
+    assert served.handler.abort(("r",)) == 0
+    assert served.handler.abort(("r", "r", "x"), (OTHER_TOKEN, TOKEN, b"")) == 1
+    await events.aclose()
 
 
 # -- drain ----------------------------------------------------------------------------------
@@ -191,7 +285,7 @@ async def test_what_still_runs_after_the_grace_is_cut_off_and_told_to_go_on_else
     await served.handler.drain()
     with pytest.raises(DrainingError, match="before this answer was complete"):
         await rest(events)
-    assert served.handler._samples == {}
+    assert served.handler._live == {}
     assert not served.world.core.requests
 
 
