@@ -110,3 +110,8 @@ def write(tokenizer: Tokenizer, directory: Path, **config: object) -> Path:
         encoding="utf-8",
     )
     return directory
+
+
+def id_of(tokenizer, token: str) -> int:
+    """Look up the id that the product's tokenizer gives a token."""
+    return next(i for i in range(tokenizer.vocab_size) if tokenizer.token(i) == token)

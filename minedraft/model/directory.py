@@ -1,23 +1,38 @@
 """A model directory before anything is loaded from it: found, checked, its facts read.
 
-Refuses pickle weights, remote code and quantised checkpoints. Reads JSON only; imports no torch.
+Refuses pickle weights, remote code and quantised checkpoints, and whatever else `model_files`
+refuses. Reads headers and JSON only; imports no torch.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ModelError
+from minedraft.model_files.added_tokens import TOKENIZER_FILE
+from minedraft.model_files.json_file import one_line, read_object, refusal
+from minedraft.model_files.model_config import check_config, num_layers, vocabulary_and_width
+from minedraft.model_files.token_facts import read_token_facts
+from minedraft.model_files.weights import check_weights
 
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-"""Weights that would be unpickled: code that runs while loading."""
-_HUB_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "tokenizer*", "*.jinja")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_INDEX = "model.safetensors.index.json"
+if TYPE_CHECKING:
+    from minedraft.model_files.json_file import JsonObject
+    from minedraft.model_files.token_facts import TokenFacts
+    from minedraft.model_files.weights import Weights
+
+_HUB_PATTERNS: Final = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*.json",
+    "tokenizer*",
+    "*.jinja",
+)
+_HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_SNAPSHOT_DEPTH: Final = 3
+"""A snapshot of the hub's cache is ``models--owner--name/snapshots/<commit>``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +41,11 @@ class ModelDirectory:
 
     path: Path
     name: str
-    """As the caller gave it if it was a hub id, else the directory's name."""
-    config: dict[str, Any]
+    """As the caller gave it if it was a hub id, else the directory's (`directory_name`)."""
+    config: JsonObject
     """config.json."""
-    eos_token_ids: tuple[int, ...]
-    """From generation_config.json, else config.json; empty if neither says."""
+    tokens: TokenFacts
+    """What its files say of tokens."""
 
 
 def open_directory(source: str | Path) -> ModelDirectory:
@@ -41,10 +56,9 @@ def open_directory(source: str | Path) -> ModelDirectory:
             are fetched, nothing else).
 
     Raises:
-        ModelError: Names the directory and the reason.
+        ModelError: One line that names the directory or file and the reason.
     """
     path = Path(source)
-    name = path.resolve().name
     if not path.exists():
         if not _HUB_ID.fullmatch(str(source)):
             raise ModelError(
@@ -52,17 +66,27 @@ def open_directory(source: str | Path) -> ModelDirectory:
                 "`minedraft fetch` gets demo models and prints their directories"
             )
         name, path = str(source), _fetch(str(source))
+    else:
+        name = directory_name(path)
     if not path.is_dir():
         raise ModelError(f"model {source}: not a directory")
-    config = _read_json(path, "config.json")
+    config = read_object(path / "config.json")
     if config is None:
         raise ModelError(f"model {path}: config.json is missing")
-    _refuse_remote_code(path, config)
-    if config.get("quantization_config") is not None:
-        method = config["quantization_config"].get("quant_method", "unknown")
-        raise ModelError(f"model {path}: quantised weights (quant_method={method!r}) not supported")
-    _require_safetensors(path)
-    return ModelDirectory(path, name, config, _eos_token_ids(path, config))
+    check_config(config)
+    tokens = read_token_facts(path)
+    _check_sizes(config, check_weights(path), tokens)
+    return ModelDirectory(path, name, config, tokens)
+
+
+def directory_name(path: Path) -> str:
+    """Name a model by its directory; a snapshot of the hub's cache by its repository."""
+    parts = path.resolve().parts
+    if len(parts) > _SNAPSHOT_DEPTH and parts[-2] == "snapshots":
+        kind, _, name = parts[-_SNAPSHOT_DEPTH].partition("--")
+        if kind == "models" and name:
+            return name.replace("--", "/")
+    return parts[-1] if len(parts) > 1 else str(path)
 
 
 def _fetch(hub_id: str) -> Path:
@@ -72,58 +96,26 @@ def _fetch(hub_id: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=list(_HUB_PATTERNS)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as err:
-        reason = str(err).strip().split("\n", 1)[0]
-        raise ModelError(f"model {hub_id}: no such directory, and the hub says: {reason}") from err
-
-
-def _read_json(path: Path, file: str) -> dict[str, Any] | None:
-    try:
-        document = json.loads((path / file).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as err:
-        raise ModelError(f"model {path}: {file} cannot be read: {err}") from err
-    if not isinstance(document, dict):
-        raise ModelError(f"model {path}: {file} holds {type(document).__name__}, not an object")
-    return document
-
-
-def _refuse_remote_code(path: Path, config: dict[str, Any]) -> None:
-    """`auto_map` names Python of the checkpoint; ignoring it would run another architecture."""
-    if config.get("auto_map"):
-        names = ", ".join(sorted(str(key) for key in config["auto_map"]))
         raise ModelError(
-            f"model {path}: config.json has auto_map ({names}): the model needs code of its own, "
-            "and remote code is never run"
-        )
+            f"model {hub_id}: no such directory, and the hub says: {one_line(err)}"
+        ) from err
 
 
-def _require_safetensors(path: Path) -> None:
-    weights = sorted(file.name for file in path.glob("*.safetensors"))
-    index = _read_json(path, _INDEX)
-    if weights:
-        shards = set((index or {}).get("weight_map", {}).values())
-        missing = sorted(shards - set(weights))
-        if missing and "model.safetensors" not in weights:
-            raise ModelError(f"model {path}: {_INDEX} names missing shards: {', '.join(missing)}")
+def _check_sizes(config: JsonObject, weights: Weights, tokens: TokenFacts) -> None:
+    """Hold the config's sizes against the tensors there are, before memory is taken for them."""
+    layers = num_layers(config)
+    if layers > len(weights.shapes):
+        raise refusal(config.path, "num_hidden_layers", layers,
+                      f"at most one per tensor of the weights, {len(weights.shapes)}")  # fmt: skip
+    rows, width = vocabulary_and_width(config)
+    if rows is None:
         return
-    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
-    if pickles:
+    if width is not None and rows * width > weights.num_elements:
         raise ModelError(
-            f"model {path}: only pickle weights ({', '.join(pickles[:3])}); safetensors are "
-            "needed, pickles run code while they load"
+            f"{config.path}: vocab_size {rows} x hidden_size {width} is more than the weights' "
+            f"{weights.num_elements} elements, want an embedding that the weights have"
         )
-    raise ModelError(f"model {path}: no *.safetensors weights")
-
-
-def _eos_token_ids(path: Path, config: dict[str, Any]) -> tuple[int, ...]:
-    generation = _read_json(path, "generation_config.json") or {}
-    for document in (generation, config, config.get("text_config") or {}):
-        value = document.get("eos_token_id")
-        if value is None:
-            continue
-        ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
-            raise ModelError(f"model {path}: eos_token_id={value!r} is not a token id")
-        return tuple(ids)
-    return ()
+    if tokens.num_ids > rows:
+        raise refusal(config.path, "vocab_size", rows,
+                      f"at least {tokens.num_ids}, the ids of {TOKENIZER_FILE} and the files "
+                      "beside it")  # fmt: skip

@@ -25,6 +25,7 @@ from minedraft.model.parallel.plan import share_heads
 from minedraft.model.parallel.shard import shard_model
 from minedraft.model.runner import ModelRunner
 from minedraft.model.self_test import blocks_needed, compare, reference
+from minedraft.model_files.json_file import one_line
 from minedraft.types import ModelInfo
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
             directory.path, trust_remote_code=False, local_files_only=True
         )
     except Exception as err:
-        raise ModelError(f"model {directory.path}: config.json: {err}") from err
+        raise ModelError(f"model {directory.path}: config.json: {one_line(err)}") from err
     return cast("PreTrainedConfig", config.get_text_config(decoder=True))
 
 
@@ -225,7 +226,7 @@ def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedMode
                 output_loading_info=True,
             )
     except Exception as err:
-        raise ModelError(f"model {directory.path}: {err}") from err
+        raise ModelError(f"model {directory.path}: {one_line(err)}") from err
     # transformers fills what is missing with random numbers and says so in a log line only.
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if report.get(kind):
@@ -241,15 +242,15 @@ def _info(
     num_blocks: int,
     block_size: int,
 ) -> ModelInfo:
-    from minedraft.fingerprint import tokenizer_fingerprint, weights_fingerprint
+    from minedraft.fingerprint import weights_fingerprint
 
     return ModelInfo(
         name=directory.name,
         vocab_size=int(config.vocab_size),
         max_model_len=max_model_len(directory.path, config),
-        tokenizer_fingerprint=tokenizer_fingerprint(directory.path),
+        tokenizer_fingerprint=directory.tokens.fingerprint,
         dtype=dtype,
-        eos_token_ids=directory.eos_token_ids,
+        eos_token_ids=directory.tokens.eos_token_ids,
         block_size=block_size,
         num_blocks=num_blocks,
         weights_fingerprint=weights_fingerprint(directory.path),

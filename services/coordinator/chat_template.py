@@ -20,25 +20,12 @@ from minedraft.errors import InvalidRequestError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from jinja2.parser import Parser
 
-MAX_TEMPLATE_CHARS: Final = 1 << 20
-"""Longest template read; real ones have up to some 30 thousand characters."""
 MAX_RENDERED_CHARS: Final = 1 << 24
 """Longest prompt a template may make."""
 
-TEMPLATE_FILE: Final = "chat_template.jinja"
-_SPECIAL_TOKENS: Final = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
 # What an expression inside a template can raise besides Jinja's own errors.
 _RENDER_ERRORS: Final = (
     jinja2.TemplateError,
@@ -61,7 +48,7 @@ class ChatTemplate:
         now: Clock behind `strftime_now`.
 
     Raises:
-        ModelError: The template is too long or no Jinja.
+        ModelError: The template is no Jinja.
     """
 
     def __init__(
@@ -71,10 +58,6 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
-        if len(source) > MAX_TEMPLATE_CHARS:
-            raise ModelError(
-                f"chat template has {len(source)} characters, want at most {MAX_TEMPLATE_CHARS}"
-            )
         # The block options are those of transformers: whitespace is part of the prompt.
         environment = _Sandbox(
             trim_blocks=True,
@@ -136,63 +119,6 @@ class ChatTemplate:
                 field="chat.messages",
             ) from err
         return "".join(parts)
-
-
-def find_template(model_dir: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
-    """Look up the source of a model's chat template.
-
-    Args:
-        model_dir: Searched for `chat_template.jinja`, which wins, as in transformers.
-        tokenizer_config: Parsed tokenizer_config.json; its `chat_template` is a string or a list
-            of named ones.
-
-    Returns:
-        None if there is none.
-
-    Raises:
-        ModelError: Unreadable, or named templates without a default.
-    """
-    path = model_dir / TEMPLATE_FILE
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as err:
-            raise ModelError(f"{path}: cannot be read: {err}") from err
-    entry = tokenizer_config.get("chat_template")
-    if entry is None or isinstance(entry, str):
-        return entry or None
-    try:
-        named = {str(item["name"]): str(item["template"]) for item in entry}
-    except (KeyError, TypeError) as err:
-        raise ModelError(
-            f"{model_dir}: chat_template in tokenizer_config.json is a "
-            f"{type(entry).__name__}, want a string or a list of name and template"
-        ) from err
-    if not named:
-        return None
-    if len(named) == 1:
-        return next(iter(named.values()))
-    if "default" not in named:
-        raise ModelError(f"{model_dir}: no chat template is named default, only {sorted(named)}")
-    return named["default"]
-
-
-def special_tokens_of(*configs: Mapping[str, Any]) -> dict[str, str]:
-    """Collect `bos_token` and its like; an earlier config wins.
-
-    Args:
-        configs: Parsed tokenizer_config.json or special_tokens_map.json: a token is a string, or
-            an object with `content`.
-    """
-    found: dict[str, str] = {}
-    for config in configs:
-        for name in _SPECIAL_TOKENS:
-            token = config.get(name)
-            if isinstance(token, dict):
-                token = token.get("content")
-            if isinstance(token, str):
-                found.setdefault(name, token)
-    return found
 
 
 class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):

@@ -30,13 +30,20 @@ class PromptEncoder:
     Args:
         backend: Of the target.
         chat_template: None: conversations are refused.
+        template_names: Of the templates there are when none is for conversations.
 
     Raises:
         ModelError: Special tokens cannot be told from text.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, chat_template: ChatTemplate | None) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        chat_template: ChatTemplate | None,
+        template_names: Sequence[str] = (),
+    ) -> None:
         self._chat_template = chat_template
+        self._template_names = tuple(template_names)
         self._control = ControlTokens(backend, chat_template.source if chat_template else "")
         self._backend: tokenizers.Tokenizer = self._control.twin
 
@@ -66,9 +73,12 @@ class PromptEncoder:
             InvalidRequestError: No template, or one that refuses the messages.
         """
         if self._chat_template is None:
+            have = "no chat template"
+            if self._template_names:
+                names = ", ".join(self._template_names)[:200]
+                have = f"chat templates ({names}), but none named default"
             raise InvalidRequestError(
-                "chat: the model's tokenizer has no chat template, send text or token_ids",
-                field="chat",
+                f"chat: the model's tokenizer has {have}, send text or token_ids", field="chat"
             )
         for _, content in messages:
             _check_unicode(content, "chat.messages")

@@ -6,55 +6,55 @@ model, no transformers, no torch. Immutable once loaded; safe to use from severa
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import tokenizers
 
 from minedraft.errors import ModelError
-from minedraft.fingerprint import TOKENIZER_FILE, fingerprint_of, read_tokenizer_json
-from minedraft.services.coordinator.chat_template import (
-    ChatTemplate,
-    find_template,
-    special_tokens_of,
-)
+from minedraft.model_files.added_tokens import TOKENIZER_FILE, AddedToken
+from minedraft.model_files.chat_templates import read_template_sources
+from minedraft.model_files.json_file import MAX_TOKENIZER_BYTES, one_line, read_bytes
+from minedraft.model_files.token_facts import read_token_facts
+from minedraft.services.coordinator.chat_template import ChatTemplate
 from minedraft.services.coordinator.prompt_encoder import PromptEncoder
 from minedraft.services.coordinator.token_pieces import Pieces, read_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from minedraft.model_files.token_facts import TokenFacts
 
 
 class Tokenizer:
-    """Vocabulary, chat template and end-of-sequence ids of one model.
+    """Vocabulary and chat template of one model.
 
-    Use `from_directory`; the constructor takes what it has read.
+    Use `from_directory`; the constructor takes what it has read. What ends a sequence is the
+    target's to say: a verifier tells it from the same files.
     """
 
     def __init__(
         self,
         backend: tokenizers.Tokenizer,
         *,
-        pieces: Pieces | None,
-        fingerprint: str,
-        eos_token_ids: Sequence[int] = (),
+        facts: TokenFacts,
         chat_template: ChatTemplate | None = None,
+        template_names: Sequence[str] = (),
     ) -> None:
         # A tokenizer.json may carry the truncation and padding of its training.
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._pieces = pieces
+        self._pieces = read_pieces(facts.decoder)
         self._chat_template = chat_template
+        self._template_names = tuple(template_names)
         self._bytes: dict[int, bytes] = {}  # cache; at most the vocabulary
-        self._fingerprint = fingerprint
-        self._eos_token_ids = tuple(eos_token_ids)
+        self._fingerprint = facts.fingerprint
         self._special_ids = frozenset(
             index for index, added in backend.get_added_tokens_decoder().items() if added.special
         )
-        self._vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self._vocab_size = facts.num_ids
 
     @classmethod
     def from_directory(cls, path: str | Path) -> Self:
@@ -64,43 +64,28 @@ class Tokenizer:
             ModelError: No tokenizer.json, or a file that cannot be used.
         """
         model_dir = Path(path)
+        facts = read_token_facts(model_dir)
         file = model_dir / TOKENIZER_FILE
-        if not file.is_file():
+        content = read_bytes(file, MAX_TOKENIZER_BYTES)
+        if content is None:
             raise ModelError(f"{model_dir}: has no {TOKENIZER_FILE}, so text cannot be served")
-        document = read_tokenizer_json(file)
-        fingerprint = fingerprint_of(document, file)
-        pieces = read_pieces(document.get("decoder"))
-        del document  # tens of MB, and the backend needs room next
+        backend = _backend(file, content, facts)
+        del content  # tens of MB
+        sources = read_template_sources(model_dir)
         try:
-            backend = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as err:  # the library raises nothing narrower
-            raise ModelError(f"{file}: the tokenizers library cannot load it: {err}") from err
-        config = _read_json(model_dir / "tokenizer_config.json")
-        special_tokens = special_tokens_of(
-            config, _read_json(model_dir / "special_tokens_map.json")
-        )
-        template = find_template(model_dir, config)
-        try:
-            chat = ChatTemplate(template, special_tokens=special_tokens) if template else None
+            chat = (
+                ChatTemplate(sources.default, special_tokens=facts.named_tokens)
+                if sources.default
+                else None
+            )
         except ModelError as err:
             raise ModelError(f"{model_dir}: {err}") from err
-        return cls(
-            backend,
-            pieces=pieces,
-            fingerprint=fingerprint,
-            eos_token_ids=_eos_token_ids(model_dir, backend, special_tokens),
-            chat_template=chat,
-        )
+        return cls(backend, facts=facts, chat_template=chat, template_names=sources.names)
 
     @property
     def has_chat_template(self) -> bool:
         """Whether `encode_chat` works."""
         return self._chat_template is not None
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        """Ids that end a sequence; empty if the model names none."""
-        return self._eos_token_ids
 
     @property
     def vocab_size(self) -> int:
@@ -134,7 +119,7 @@ class Tokenizer:
         Raises:
             ModelError: Its special tokens cannot be told from text.
         """
-        return PromptEncoder(self._backend, self._chat_template)
+        return PromptEncoder(self._backend, self._chat_template, self._template_names)
 
     def encode(self, text: str, *, parse_special_tokens: bool = False) -> list[int]:
         """See `PromptEncoder.encode`."""
@@ -174,36 +159,31 @@ class Tokenizer:
         return known
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
-    """Parse a file that may be missing; then empty."""
-    if not path.is_file():
-        return {}
+def _backend(file: Path, content: bytes, facts: TokenFacts) -> tokenizers.Tokenizer:
+    """Build the library's tokenizer, and make it agree with what all files say."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as err:
-        raise ModelError(f"{path}: not a readable JSON file: {err}") from err
-    if not isinstance(document, dict):
-        raise ModelError(f"{path}: is a {type(document).__name__}, want a JSON object")
-    return document
+        backend = tokenizers.Tokenizer.from_buffer(content)
+        backend.add_tokens([_added_token(token) for token in facts.extra_tokens])
+        known = {
+            token.content: index for index, token in backend.get_added_tokens_decoder().items()
+        }
+    except BaseException as err:
+        # The library raises nothing narrower than Exception, and a panic of its Rust code is none.
+        if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
+            raise
+        raise ModelError(f"{file}: the tokenizers library cannot load it: {one_line(err)}") from err
+    if known != facts.added_ids:
+        odd = sorted(set(known.items()) ^ set((facts.added_ids or {}).items()))
+        raise ModelError(f"{file}: added_tokens: the tokenizers library reads them as {odd[:3]}")
+    return backend
 
 
-def _eos_token_ids(
-    model_dir: Path, backend: tokenizers.Tokenizer, special_tokens: Mapping[str, str]
-) -> tuple[int, ...]:
-    """Find what ends a sequence: generation_config.json, else config.json, else the tokenizer."""
-    for name in ("generation_config.json", "config.json"):
-        path = model_dir / name
-        config = _read_json(path)
-        found = config.get("eos_token_id")
-        if found is None and isinstance(config.get("text_config"), dict):
-            found = config["text_config"].get("eos_token_id")  # Gemma 3 and other composites
-        if found is None:
-            continue
-        ids = found if isinstance(found, list) else [found]
-        if not all(type(index) is int and index >= 0 for index in ids):
-            raise ModelError(f"{path}: eos_token_id is {found!r}, want one or more token ids")
-        if ids:
-            return tuple(dict.fromkeys(ids))
-    token = special_tokens.get("eos_token")
-    index = backend.token_to_id(token) if token is not None else None
-    return () if index is None else (index,)
+def _added_token(token: AddedToken) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        token.content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=token.special,
+    )

@@ -35,9 +35,9 @@ def test_info_tells_what_the_directory_says(llama):
     assert len(info.tokenizer_fingerprint) == 64
 
 
-def test_generation_config_has_the_last_word_on_eos(llama):
+def test_eos_is_what_any_file_names(llama):
     (llama / "generation_config.json").write_text('{"eos_token_id": [5, 7]}')
-    assert load_runner(llama, num_blocks=1).info.eos_token_ids == (5, 7)
+    assert load_runner(llama, num_blocks=1).info.eos_token_ids == (5, 7, 2)
 
 
 def test_without_a_tokenizer_the_fingerprint_is_empty(tmp_path):
@@ -95,7 +95,7 @@ def test_an_attention_that_ignores_an_option_is_refused(tmp_path, monkeypatch, d
         ({"quantization_config": {"quant_method": "gptq"}}, "quant_method='gptq'"),
         ({"model_type": "no_such_model"}, "no_such_model"),
         ({"max_position_embeddings": 0}, "max_position_embeddings=0"),
-        ({"eos_token_id": "two"}, "eos_token_id='two'"),
+        ({"eos_token_id": "two"}, "eos_token_id is 'two'"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder=True"),
         ({"num_kv_shared_layers": 1}, "num_kv_shared_layers=1"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),

@@ -7,12 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from minedraft.errors import InvalidRequestError, ModelError
-from minedraft.services.coordinator import chat_template
-from minedraft.services.coordinator.chat_template import (
-    ChatTemplate,
-    find_template,
-    special_tokens_of,
-)
+from minedraft.services.coordinator.chat_template import ChatTemplate
 
 CHAT = [("system", "Be <brief>."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Bye & é")]
 # The forms that real templates are made of (SmolLM2 and Qwen; Llama 2 and Mistral; Gemma).
@@ -129,57 +124,6 @@ def test_a_template_that_is_no_jinja_is_a_model_error(source):
         ChatTemplate(source)
 
 
-def test_a_template_over_the_limit_is_a_model_error():
-    with pytest.raises(ModelError, match="characters, want at most"):
-        ChatTemplate("x" * (chat_template.MAX_TEMPLATE_CHARS + 1))
-
-
 def test_nothing_leaks_from_one_rendering_into_the_next():
     template = ChatTemplate("{% set x = (x | default(0)) + 1 %}{{ x }}{{ messages | length }}")
     assert [template.render(CHAT[:1]), template.render(CHAT)] == ["11", "14"]
-
-
-@pytest.mark.parametrize(
-    ("entry", "found"),
-    [
-        (None, None),
-        ("", None),
-        ([], None),
-        ("T", "T"),
-        ([{"name": "only", "template": "T"}], "T"),
-        ([{"name": "rag", "template": "R"}, {"name": "default", "template": "T"}], "T"),
-    ],
-)
-def test_a_template_is_found_in_the_config(tmp_path, entry, found):
-    assert find_template(tmp_path, {"chat_template": entry}) == found
-
-
-def test_the_template_file_wins(tmp_path):
-    (tmp_path / "chat_template.jinja").write_text("é\n", encoding="utf-8")
-    assert find_template(tmp_path, {"chat_template": "T"}) == "é\n"
-
-
-@pytest.mark.parametrize(
-    "entry", [3, [{"name": "x"}], [{"name": n, "template": "T"} for n in ("a", "b")]]
-)
-def test_an_unusable_entry_is_a_model_error_naming_the_directory(tmp_path, entry):
-    with pytest.raises(ModelError, match=str(tmp_path)):
-        find_template(tmp_path, {"chat_template": entry})
-
-
-def test_an_unreadable_template_file_is_a_model_error(tmp_path):
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
-    with pytest.raises(ModelError, match=r"chat_template\.jinja"):
-        find_template(tmp_path, {})
-
-
-def test_special_tokens_are_strings_or_objects_and_the_first_config_wins():
-    found = special_tokens_of(
-        {
-            "bos_token": {"content": "<s>", "special": True},
-            "eos_token": None,
-            "model_max_length": 1,
-        },
-        {"bos_token": "<other>", "eos_token": "</s>", "pad_token": {"no": "content"}},
-    )
-    assert found == {"bos_token": "<s>", "eos_token": "</s>"}

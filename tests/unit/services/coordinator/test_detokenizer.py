@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from minedraft.services.coordinator.detokenizer import Detokenizer
 from minedraft.services.coordinator.tokenizer import Tokenizer
-from tests.tiny_tokenizers import BOS, CORPUS, EOS, KINDS, write
+from tests.tiny_tokenizers import BOS, CORPUS, EOS, KINDS, id_of, write
 
 
 @functools.cache
@@ -159,7 +159,7 @@ def test_a_prompt_that_ends_inside_a_character_leaves_no_trace_if_it_is_not_comp
 
 
 def test_special_tokens_have_text_if_asked_for():
-    eos = tokenizer("byte-level").eos_token_ids[0]
+    eos = id_of(tokenizer("byte-level"), EOS)
     word = ids_of("byte-level", "hello")
     assert "".join(deltas("byte-level", [], [*word, eos])) == "hello"
     shown = deltas("byte-level", [], [*word, eos], skip_special_tokens=False)
@@ -168,7 +168,7 @@ def test_special_tokens_have_text_if_asked_for():
 
 def test_a_character_inside_a_stream_of_skipped_tokens_is_whole():
     tok = tokenizer("byte-level")
-    eos = tok.eos_token_ids[0]
+    eos = id_of(tok, EOS)
     spread = [part for index in ids_of("byte-level", "😀") for part in (index, eos)]
     assert "".join(deltas("byte-level", [], spread)) == "😀"
 

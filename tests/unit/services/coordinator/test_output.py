@@ -15,7 +15,7 @@ from minedraft.errors import StateError
 from minedraft.services.coordinator.output import Finish, OutputProcessor
 from minedraft.services.coordinator.tokenizer import Tokenizer
 from minedraft.types import FinishReason, SamplingParams
-from tests.tiny_tokenizers import EOS, KINDS, TURN, write
+from tests.tiny_tokenizers import EOS, KINDS, TURN, id_of, write
 
 STOP, LENGTH, ABORT = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT
 PROMPT = "Hello. "
@@ -59,7 +59,7 @@ def processor(max_tokens=100, *, kind="byte-level", prompt=PROMPT, text_side=Tru
         tok.encode(prompt),
         params,
         params.stop_token_ids,
-        tok.eos_token_ids,
+        (id_of(tok, EOS),),
         max_tokens,
     )
 

@@ -48,6 +48,58 @@ def test_a_broken_tokenizer_is_refused_by_name(tmp_path, content):
         Tokenizer.from_directory(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}},
+        {"decoder": {"type": "Nothing"}},
+        {"decoder": ["ByteLevel"]},
+        {"post_processor": 3},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_the_library_panics_at_or_refuses_is_a_model_error_in_one_line(tmp_path, change):
+    document = json.loads(byte_level().to_str()) | change
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(ModelError, match=r"tokenizer\.json: ") as caught:
+        Tokenizer.from_directory(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stop_of_the_process_is_no_model_error(tmp_path, monkeypatch):
+    def stopped(_content):
+        raise KeyboardInterrupt
+
+    directory = write(byte_level(), tmp_path)
+    monkeypatch.setattr("tokenizers.Tokenizer.from_buffer", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        Tokenizer.from_directory(directory)
+
+
+def test_tokens_that_only_other_files_name_are_found_in_text_and_shown(tmp_path):
+    size = byte_level().get_vocab_size()
+    listed = {str(size): {"content": "<|im_end|>", "special": True},
+              str(size + 1): {"content": "<tool>"}}  # fmt: skip
+    tokenizer = load(tmp_path, eos_token="<|im_end|>", added_tokens_decoder=listed)
+    ids = tokenizer.encode("hello<tool><|im_end|>")
+    assert ids[-2:] == [size + 1, size]
+    assert tokenizer.decode(ids) == "hello<tool>"
+    assert size in tokenizer.special_ids
+    assert tokenizer.vocab_size == size + 2
+
+
+def test_named_templates_without_a_default_refuse_chats_by_name_and_serve_text(tmp_path):
+    named = [{"name": name, "template": "x"} for name in ("rag", "tool_use")]
+    tokenizer = load(tmp_path, chat_template=named)
+    assert not tokenizer.has_chat_template
+    assert tokenizer.encode("hello")
+    with pytest.raises(
+        InvalidRequestError, match=r"templates \(rag, tool_use\), but none named default"
+    ):
+        tokenizer.encode_chat([("user", "hi")])
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json", "config.json"])
 @pytest.mark.parametrize("content", ["{", "[1]"])
 def test_a_broken_config_is_refused_by_name(tmp_path, name, content):
@@ -81,41 +133,6 @@ def test_truncation_and_padding_of_the_training_are_off(tmp_path):
     text = "the quick brown fox jumps over the lazy dog" * 3
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert len(tokenizer.encode("a")) == 1
-
-
-@pytest.mark.parametrize(
-    ("files", "config", "expected"),
-    [
-        (
-            {
-                "generation_config.json": {"eos_token_id": [7, 8, 7]},
-                "config.json": {"eos_token_id": 9},
-            },
-            {},
-            (7, 8),
-        ),
-        ({"generation_config.json": {}, "config.json": {"eos_token_id": 9}}, {}, (9,)),
-        ({"generation_config.json": {"eos_token_id": 0}}, {}, (0,)),
-        ({"config.json": {"text_config": {"eos_token_id": [4]}}}, {}, (4,)),
-        ({"config.json": {"eos_token_id": None}}, {}, (1,)),
-        ({"config.json": {"eos_token_id": []}}, {}, (1,)),
-        ({}, {}, (1,)),
-        ({}, {"eos_token": {"content": TURN}}, (2,)),
-        ({"special_tokens_map.json": {"eos_token": TURN}}, {"eos_token": None}, (2,)),
-        ({}, {"eos_token": None}, ()),
-        ({}, {"eos_token": "<unheard of>"}, ()),
-    ],
-)
-def test_eos_is_the_generation_configs_else_the_configs_else_the_tokenizers(
-    tmp_path, files, config, expected
-):
-    assert load(tmp_path, files=files, **config).eos_token_ids == expected
-
-
-@pytest.mark.parametrize("value", ["x", -1, [1, "x"], True, 1.5, {}])
-def test_an_eos_that_is_no_id_is_refused(tmp_path, value):
-    with pytest.raises(ModelError, match=r"generation_config\.json: eos_token_id is"):
-        load(tmp_path, files={"generation_config.json": {"eos_token_id": value}})
 
 
 def test_vocabulary_size_counts_added_tokens(tmp_path):
@@ -238,7 +255,7 @@ from minedraft import fingerprint, validation
 from minedraft.types import SamplingParams
 loaded = tokenizer.Tokenizer.from_directory({str(tmp_path)!r})
 ids = loaded.encode_chat([("user", "hello")])
-done = output.OutputProcessor(loaded, ids, SamplingParams(), (), loaded.eos_token_ids, 3).push(ids)
+done = output.OutputProcessor(loaded, ids, SamplingParams(), (), (1,), 3).push(ids)
 assert done.finish is not None
 heavy = {{"torch", "transformers", "safetensors", "numpy", "grpc"}} & set(sys.modules)
 assert not heavy, heavy

@@ -1,0 +1,1 @@
+"""The files of a model directory: input from somebody else, checked as it is read."""

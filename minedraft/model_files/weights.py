@@ -1,0 +1,154 @@
+"""The weight files of a model directory, checked by their headers before any weight is read.
+
+Refuses pickles, pointers, files cut short and shards that are missing. Reads headers only; no
+torch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from minedraft.errors import ModelError
+from minedraft.model_files.json_file import (
+    JsonObject,
+    check_regular,
+    is_integer,
+    one_line,
+    parse_object,
+    read_object,
+    refusal,
+    refuse_lfs_pointer,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PICKLE_SUFFIXES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+"""Weights that would be unpickled: code that runs while loading."""
+MAX_HEADER_BYTES: Final = 32 << 20
+"""Longest header of a safetensors file; 100,000 tensors have some 12 MiB."""
+INDEX_FILE: Final = "model.safetensors.index.json"
+_LENGTH_BYTES: Final = 8
+"""A safetensors file begins with the length of its header, which begins with `{}`."""
+_ELEMENT_BITS: Final = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the headers say."""
+
+    shapes: dict[str, tuple[int, ...]]
+    """Tensor to shape."""
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of all tensors together."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+
+def check_weights(directory: Path) -> Weights:
+    """Look at every safetensors file of a model directory.
+
+    Raises:
+        ModelError: There is none, or one is not whole; names the file and what is wrong.
+    """
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        pickles = sorted(
+            file.name for file in directory.iterdir() if file.suffix in PICKLE_SUFFIXES
+        )
+        if pickles:
+            raise ModelError(
+                f"model {directory}: only pickle weights ({', '.join(pickles[:3])}); safetensors "
+                "are needed, pickles run code while they load"
+            )
+        raise ModelError(f"model {directory}: no *.safetensors weights")
+    _check_index(directory, {file.name for file in files})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        shapes.update(read_shapes(file))
+    return Weights(shapes)
+
+
+def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Read the header of a safetensors file: tensor to shape.
+
+    Raises:
+        ModelError: No safetensors file, or not all of it.
+    """
+    size = check_regular(file)
+    if size is None:
+        raise ModelError(f"{file}: is missing")
+    try:
+        with file.open("rb") as opened:
+            beginning = opened.read(64)
+            refuse_lfs_pointer(file, beginning)
+            length = int.from_bytes(beginning[:_LENGTH_BYTES], "little")
+            most = min(MAX_HEADER_BYTES, max(size - _LENGTH_BYTES, 0))
+            if len(beginning) < _LENGTH_BYTES or length > most:
+                raise refusal(file, "length of the header", length, f"at most {most} bytes")
+            opened.seek(_LENGTH_BYTES)
+            content = opened.read(length)
+    except OSError as err:
+        raise ModelError(f"{file}: cannot be read: {one_line(err)}") from err
+    header = parse_object(file, content)
+    shapes: dict[str, tuple[int, ...]] = {}
+    end = 0
+    for name in header.values:
+        if name != "__metadata__":
+            shape, last = _tensor(header, name)
+            shapes[name], end = shape, max(end, last)
+    if size - _LENGTH_BYTES - length != end:
+        raise refusal(
+            file, "size", size, f"{_LENGTH_BYTES + length + end} bytes, as its header says"
+        )
+    return shapes
+
+
+def _tensor(header: JsonObject, name: str) -> tuple[tuple[int, ...], int]:
+    """Give a tensor's shape and where its bytes end."""
+    entry = header.part(name)
+    if entry is None:
+        header.refuse(name, "a tensor")
+    shape, offsets, dtype = entry.array("shape"), entry.array("data_offsets"), entry.text("dtype")
+    if not all(is_integer(side, 0, 1 << 48) for side in shape):
+        entry.refuse("shape", "a list of sizes")
+    if len(offsets) != 2 or not all(is_integer(offset, 0, 1 << 60) for offset in offsets):  # noqa: PLR2004 first and last
+        entry.refuse("data_offsets", "where its bytes begin and end")
+    bits = _ELEMENT_BITS.get(dtype or "")
+    if bits is None:
+        entry.refuse("dtype", "a type of safetensors")
+    num_bytes = math.prod(shape) * bits // 8
+    if offsets[1] - offsets[0] != num_bytes:
+        raise refusal(entry.path, entry.name("data_offsets"), offsets[1] - offsets[0],
+                      f"{num_bytes} bytes, as its shape says")  # fmt: skip
+    return tuple(shape), offsets[1]
+
+
+def _check_index(directory: Path, files: set[str]) -> None:
+    index = read_object(directory / INDEX_FILE)
+    if index is None:
+        return
+    shards = index.part("weight_map")
+    if shards is None:
+        index.refuse("weight_map", "an object")
+    for name, shard in shards.values.items():
+        if not _is_name(shard):
+            raise refusal(index.path, f"weight_map[{name[:48]!r}]", shard,
+                          "the name of a file beside it")  # fmt: skip
+    missing = sorted(set(shards.values.values()) - files)
+    if missing and "model.safetensors" not in files:
+        raise ModelError(
+            f"model {directory}: {INDEX_FILE} names missing shards: {', '.join(missing[:3])}"
+        )
+
+
+def _is_name(shard: Any) -> bool:  # noqa: ANN401 a value of a JSON file
+    return isinstance(shard, str) and "/" not in shard and "\0" not in shard
