@@ -135,6 +135,8 @@ class Status:
     rss_bytes: int = 0
     """Resident memory of the coordinator."""
     swaps: SwapStatus = field(default_factory=SwapStatus)
+    num_log_lines_dropped: int = 0
+    """Of the coordinator's own log: its reader is slow or gone, or the disk is full."""
 
     @property
     def is_idle(self) -> bool:

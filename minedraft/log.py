@@ -1,20 +1,31 @@
 """One structlog setup for every process.
 
 Never writes a prompt, an output, a local variable, or the words of an exception that is not ours.
+Never makes whoever logs wait or fail (see `log_sink`).
 """
 
 from __future__ import annotations
 
+import atexit
+import io
 import logging
+import os
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
+from datetime import UTC, datetime
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
+from minedraft.log_sink import DRAIN_S, LogSink, StderrFace
+from minedraft.plain_text import LINES, plain
 from minedraft.security.redaction import hide_exception_words, hide_reprs
 
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor, WrappedLogger
+    from collections.abc import Sequence
+
+    from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 USER_DATA: Final = frozenset(
     {
@@ -34,6 +45,7 @@ USER_DATA: Final = frozenset(
     }
 )
 """Keys whose values belong to the user; a line says only how long they are."""
+_MOST_OF_AN_EVENT: Final = 200
 
 
 def configure(
@@ -45,9 +57,10 @@ def configure(
         service: Bound to every line (`coordinator`, `drafter`, `verifier`).
         level: Lowest level written; calls below it cost a no-op.
         json: One JSON object a line for machines, or text for a terminal.
-        stream: Where lines go; stderr if None, so that stdout stays the program's own.
+        stream: Where lines go; None: to stderr through a `LogSink`, with everything that Python
+            and its libraries write there. stdout stays the program's own.
     """
-    out = sys.stderr if stream is None else stream
+    out = _to_stderr(service, json=json) if stream is None else stream
     before: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -57,13 +70,83 @@ def configure(
     ]
     last: list[Processor] = _json_end() if json else _text_end(colors=out.isatty())
     structlog.configure(
-        processors=[*before, *last],
+        processors=[_Chain([*before, *last])],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=True,
     )
     _adopt_standard_logging(before, last, out)
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def num_dropped() -> int:
+    """Lines of this process that could not be written, since it was configured."""
+    return _stderr.sink.num_dropped if _stderr is not None else 0
+
+
+def drain(timeout_s: float = DRAIN_S) -> None:
+    """Let the lines so far get out; for who is about to end the process without exit handlers."""
+    if _stderr is not None:
+        _stderr.finish()
+        _stderr.sink.drain(timeout_s)
+
+
+_stderr: StderrFace | None = None
+"""This process's, once configured."""
+
+
+def _to_stderr(service: str, *, json: bool) -> TextIO:
+    """Put a sink before stderr; where stderr is no file, or was closed, leave it as it is."""
+    global _stderr  # noqa: PLW0603  # a process has one stderr
+
+    def note(num_lines: int) -> str:
+        event, at = "log.dropped", datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        if not json:
+            return f"{at} [warning  ] {event} num_lines={num_lines} service={service}\n"
+        facts = {"num_lines": num_lines, "event": event, "service": service}
+        return dumps({**facts, "level": "warning", "timestamp": at}) + "\n"
+
+    try:
+        fd = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # none, none of its own, closed
+        return sys.stderr or Path(os.devnull).open("w", encoding="utf-8")
+    if _stderr is None:
+        atexit.register(drain)
+    else:
+        _stderr.sink.close()
+    _stderr = StderrFace(LogSink(fd, note=note), fd)
+    sys.stderr = cast("TextIO", _stderr)  # all of it that anybody uses
+    logging.captureWarnings(True)
+    return sys.stderr
+
+
+class _Chain:
+    """All processors as one, which never raises: a value may be anything, its repr too."""
+
+    def __init__(self, processors: Sequence[Processor]) -> None:
+        self._processors = processors
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> Any:  # noqa: ANN401
+        what = event.get("event")
+        name = what[:_MOST_OF_AN_EVENT] if isinstance(what, str) else type(what).__name__
+        try:
+            value: Any = event
+            for processor in self._processors:
+                value = processor(logger, method, value)
+        except structlog.DropEvent:
+            raise
+        except Exception as err:  # noqa: BLE001  # whatever a value does when it is shown
+            return dumps({"event": name, "level": method, "log_error": type(err).__name__})
+        return value
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes the standard library's lines; one that cannot be formatted is named."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name
+        """Write what is left of a line."""
+        facts = {"event": "log.unformatted", "level": record.levelname.lower()}
+        self.stream.write(dumps({**facts, "logger": record.name}) + "\n")
 
 
 def _json_end() -> list[Processor]:
@@ -76,13 +159,18 @@ def _json_end() -> list[Processor]:
 
 
 def _text_end(*, colors: bool) -> list[Processor]:
-    plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    def traceback(stream: TextIO, info: ExcInfo) -> None:
+        text = io.StringIO()
+        structlog.dev.plain_traceback(text, info)
+        stream.write(plain(text.getvalue(), keep=LINES))
+
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback)
+    return [_make_plain, renderer]
 
 
 def _adopt_standard_logging(before: list[Processor], last: list[Processor], out: TextIO) -> None:
     """Give asyncio's and the libraries' warnings the same form."""
-    handler = logging.StreamHandler(out)
+    handler = _Handler(out)
     meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -92,6 +180,11 @@ def _adopt_standard_logging(before: list[Processor], last: list[Processor], out:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+
+
+def _make_plain(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Structlog processor: a peer's words in a terminal."""
+    return {key: plain(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _hide_user_data(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

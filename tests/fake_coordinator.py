@@ -11,6 +11,7 @@ from dataclasses import replace
 import grpc
 
 from minedraft.admin import (
+    BatchStatus,
     Counters,
     Mode,
     ServerInfo,
@@ -18,6 +19,7 @@ from minedraft.admin import (
     Status,
     SwapOrder,
     SwapResult,
+    SwapStatus,
     TargetInfo,
     WorkerStatus,
 )
@@ -62,6 +64,8 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         self.events: Callable[[GenerationRequest], list[Event]] | None = None
         self.num_live = 0
         self.clock_ns = 1_000_000_000
+        self.says = ""  # if set: every name and error that it and its workers tell
+        self.num_log_lines_dropped = 0
 
     async def _events(self, request: GenerationRequest) -> AsyncIterator[Event]:
         if self.events is not None:
@@ -114,6 +118,9 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         self.spans.append(Span("verify", batch, step_id, verify, rows, rows * num_tokens))
         self.clock_ns += VERIFY_NS + 1_000_000
 
+    def _model(self, name: str) -> ModelInfo:
+        return replace(MODEL, name=self.says or name)
+
     async def Generate(self, request, context):
         value = public_codec.request_from_proto(request)
         self.requests.append(value)
@@ -134,24 +141,30 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
 
     async def GetModelInfo(self, request, context):
         return public_codec.target_info_to_proto(
-            TargetInfo(MODEL, has_chat_template=self.has_chat_template)
+            TargetInfo(self._model("fake-target"), has_chat_template=self.has_chat_template)
         )
 
     async def GetServerInfo(self, request, context):
         return public_codec.server_info_to_proto(ServerInfo(IDENTITY, self.mode, 64, "coupled"))
 
     async def GetStatus(self, request, context):
-        drafter = replace(MODEL, name="fake-drafter", drafter_kind=self.drafter_kind)
+        says = self.says
+        drafter = replace(self._model("fake-drafter"), drafter_kind=says or self.drafter_kind)
         status = Status(
             identity=IDENTITY,
             mode=self.mode,
             num_running=self.num_live,
             num_blocks=64,
             workers=(
-                WorkerStatus("verifier", "h:2", connected=True, identity=IDENTITY, model=MODEL),
-                WorkerStatus("drafter", "h:1", connected=True, identity=IDENTITY, model=drafter),
+                WorkerStatus(
+                    says or "verifier", says or "h:2", True, IDENTITY, MODEL, last_error=says
+                ),
+                WorkerStatus("drafter", "h:1", True, IDENTITY, drafter, 1, link_description=says),
             ),
-            counters=Counters(num_requests=len(self.requests)),
+            batches=(BatchStatus(0, {says: 3}),) if says else (),
+            counters=Counters(len(self.requests), {says: 3} if says else {}),
+            swaps=SwapStatus(num_failed=1, last_error=says) if says else SwapStatus(),
+            num_log_lines_dropped=self.num_log_lines_dropped,
         )
         return admin_codec.status_to_proto(status)
 
@@ -165,7 +178,7 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
     async def SwapDrafter(self, request, context):
         order = admin_codec.swap_order_from_proto(request)
         self.swaps.append(order)
-        model = ModelInfo(order.model or order.address, 300, 512, "f", "float32")
+        model = ModelInfo(self.says or order.model or order.address, 300, 512, "f", "float32")
         result = SwapResult(2, model, 1_500_000_000, 250_000_000)
         return admin_codec.swap_result_to_proto(result)
 

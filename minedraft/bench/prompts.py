@@ -29,6 +29,8 @@ def load_prompts(
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as err:
         raise ConfigError(f"prompts={str(path)!r}: {err.strerror}") from None
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"prompts={str(path)!r}: not UTF-8: byte {err.start}") from None
     prompts = [
         _prompt(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
     ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 from minedraft.bench.machine import in_words
+from minedraft.plain_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ _TITLES = {
 
 def table(result: BenchResult, *, title: str = "") -> Table:
     """Build the table: one column a measurement."""
-    built = Table(title=title or None, title_justify="left")
+    built = Table(title=Text(plain(title)) if title else None, title_justify="left")
     built.add_column("")
     for name in result.modes:
         built.add_column(_TITLES[name], justify="right")

@@ -10,6 +10,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
+from minedraft.plain_text import LINES, plain
+
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
@@ -27,7 +29,7 @@ class AnswerBoard:
     """
 
     def __init__(self, prompts: Sequence[str], console: Console) -> None:
-        self._prompts = [" ".join(prompt.split()) for prompt in prompts]
+        self._prompts = [plain(" ".join(prompt.split())) for prompt in prompts]
         self._console = console
         self._texts = [""] * len(prompts)
         self._shown = [0] * len(prompts)  # characters already printed, without a terminal
@@ -53,7 +55,7 @@ class AnswerBoard:
 
     def push(self, answer: int, text: str) -> None:
         """Add text to an answer."""
-        self._texts[answer] += text
+        self._texts[answer] += plain(text, keep=LINES)
         if self._live is not None:
             self._live.update(self._panels())
             return

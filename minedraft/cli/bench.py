@@ -121,7 +121,7 @@ def show(result: BenchResult, console: Console, *, title: str = "") -> None:
         title = f"{title} ({note})" if title else note
     console.print(table(result, title=title))
     for line in lines(result):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def write_json(path: Path, result: BenchResult) -> None:

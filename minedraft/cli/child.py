@@ -129,8 +129,11 @@ class Child:
             os.kill(self._process.pid, signum)
 
     def _tail(self) -> str:
-        with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _MAX_TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+        try:
+            with self.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _MAX_TAIL_BYTES))
+                lines = file.read(_MAX_TAIL_BYTES).decode(errors="replace").splitlines()
+        except OSError as failure:
+            return f"  (cannot be read: {failure})"
         return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

@@ -1,4 +1,7 @@
-"""The group all commands hang on: whatever goes wrong ends as one line on stderr, no traceback."""
+"""The group all commands hang on: whatever goes wrong ends as one line on stderr, no traceback.
+
+A bug keeps its traceback.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from minedraft.cli.console import PlainConsole
 from minedraft.errors import ConfigError, MineDraftError
+from minedraft.plain_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +22,10 @@ _WORKER_PACKAGES = frozenset(
 )
 
 
+_OURS = (MineDraftError, ConfigError, OSError, MemoryError)
+"""What is no bug: errors raised on purpose, and what the machine refuses."""
+
+
 class CommandGroup(TyperGroup):
     """Runs a command; turns our errors into `error: ...` and exit code 1."""
 
@@ -24,13 +33,13 @@ class CommandGroup(TyperGroup):
         """Run the command that `ctx` names."""
         try:
             return super().invoke(ctx)
-        except (MineDraftError, ConfigError) as err:
-            fail(str(err))
+        except _OURS as err:
+            fail(in_words(err))
         except ExceptionGroup as group:
-            ours = [err for err in _leaves(group) if isinstance(err, MineDraftError | ConfigError)]
+            ours = [err for err in _leaves(group) if isinstance(err, _OURS)]
             if not ours:
                 raise
-            fail(str(ours[0]))
+            fail(in_words(ours[0]))
         except ModuleNotFoundError as err:
             if err.name is None or err.name.partition(".")[0] not in _WORKER_PACKAGES:
                 raise
@@ -45,8 +54,21 @@ def fail(message: str) -> None:
     Raises:
         typer.Exit: always, with code 1.
     """
-    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    PlainConsole(stderr=True).print(f"error: {message}", style="red", soft_wrap=True)
     raise typer.Exit(1)
+
+
+def in_words(err: BaseException) -> str:
+    """Say what is wrong: in one line, unless it is of this process's own making.
+
+    Args:
+        err: One of ours, or what the machine refused: a file, a descriptor, memory.
+    """
+    if isinstance(err, ConfigError):
+        return str(err)
+    if isinstance(err, OSError) and err.strerror:
+        return plain(f"{err.filename}: {err.strerror}" if err.filename else err.strerror)
+    return plain(str(err) or type(err).__name__)
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from minedraft.api import Completion
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.cli.streams import read_stdin
 from minedraft.client import SyncClient
 from minedraft.client.options import GenerateOptions
-from minedraft.errors import MineDraftError
+from minedraft.errors import ConfigError, MineDraftError
+from minedraft.plain_text import plain
 from minedraft.security.config import SecurityConfig
 
 MaxTokens = Annotated[
@@ -48,7 +49,7 @@ def generate(
     security: SecurityConfig,
 ) -> None:  # fmt: skip
     """Generate text from one prompt."""
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_stdin() if prompt == "-" else prompt
     options: GenerateOptions = {
         "max_tokens": max_tokens,
         "temperature": temperature,
@@ -68,12 +69,12 @@ def generate(
         else:
             completion = client.generate(None if chat else text, messages=messages, **options)
             if as_json:
-                out.print_json(json.dumps(_as_json(completion)))
+                out.document(_as_json(completion))
                 return
             for choice in completion.choices:
                 if n > 1:
                     out.rule(f"sample {choice.index}")
-                out.out(choice.text, highlight=False)
+                out.write(choice.text)
         err.print(summary(completion, time.perf_counter() - start), style="dim", soft_wrap=True)
 
 
@@ -91,7 +92,8 @@ def chat(
     options: GenerateOptions = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
         name = client.model_info().model.name
-        err.print(f"{name} at {address}; Ctrl-D ends the chat", style="dim", soft_wrap=True)
+        welcome = plain(f"{name} at {address}; Ctrl-D ends the chat")
+        err.print(welcome, style="dim", soft_wrap=True)
         while (said := _ask()) is not None:
             if not said.strip():
                 continue
@@ -125,8 +127,8 @@ def _show(
 ) -> Completion:
     stream = client.stream(prompt, messages=messages, **options)
     for delta in stream:
-        out.out(delta.text, end="", highlight=False)
-    out.out("")
+        out.write(delta.text, end="")
+    out.write("")
     return stream.completion
 
 
@@ -140,21 +142,24 @@ def _answer(
     try:
         for delta in stream:
             pieces.append(delta.text)
-            out.out(delta.text, end="", highlight=False)
+            out.write(delta.text, end="")
     except KeyboardInterrupt:  # the half answer stays: a person may refer to it
-        err.print(" [stopped]", style="dim", markup=False)
+        err.print(" [stopped]", style="dim")
         return "".join(pieces) or None
     except MineDraftError as failure:  # a chat outlives one bad question
-        err.print(f"error: {failure}", style="red", markup=False)
+        err.print(plain(f"error: {failure}"), style="red", soft_wrap=True)
         return None
-    out.out("")
+    out.write("")
     err.print(summary(stream.completion, time.perf_counter() - start), style="dim", soft_wrap=True)
     return "".join(pieces)
 
 
 def _ask() -> str | None:
-    with suppress(EOFError, KeyboardInterrupt):
-        return out.input("[bold]> [/bold]")
+    try:
+        with suppress(EOFError, KeyboardInterrupt):
+            return out.input(Text("> ", style="bold"))
+    except UnicodeDecodeError as failure:
+        raise ConfigError(f"stdin: not {failure.encoding}: byte {failure.start}") from None
     return None
 
 

@@ -6,15 +6,20 @@ MINEDRAFT_VERIFIER_MODEL.
 
 from __future__ import annotations
 
+import logging
+import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 import minedraft
+from minedraft import log
 from minedraft.cli import bench, demo, generate, models, serve, status, timeline
-from minedraft.cli.commands import CommandGroup
+from minedraft.cli.commands import CommandGroup, fail, in_words
 from minedraft.cli.options import out, secured
 from minedraft.cli.roles import add_roles
+from minedraft.cli.streams import OutputError, guard
 
 app = typer.Typer(
     name="minedraft",
@@ -66,5 +71,21 @@ app.command(rich_help_panel=_MODELS)(models.fetch)
 app.command(rich_help_panel=_MODELS)(models.distill)
 add_roles(app)
 
+
+def main() -> None:
+    """Run the command line in a process of its own."""
+    guard()
+    log.configure("minedraft", level=logging.WARNING, json=False, stream=sys.stderr)
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except (OutputError, OSError) as err:  # of what is written beside the commands: help, say
+        with suppress(typer.Exit):
+            fail(in_words(err))
+        raise SystemExit(1) from None
+
+
 if __name__ == "__main__":
-    app()
+    main()

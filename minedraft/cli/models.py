@@ -23,7 +23,10 @@ def resolve(path_or_id: str, *, option: str) -> str:
     Raises:
         ConfigError: neither a directory nor a model that can be fetched.
     """
-    directory = Path(path_or_id).expanduser()
+    try:
+        directory = Path(path_or_id).expanduser()
+    except RuntimeError as failure:  # no such user
+        raise ConfigError(f"{option}={path_or_id!r}: {failure}") from None
     if path_or_id and directory.is_dir():
         return str(directory.resolve())
     owner, _, name = path_or_id.partition("/")
@@ -34,7 +37,7 @@ def resolve(path_or_id: str, *, option: str) -> str:
         )
     from huggingface_hub import snapshot_download
 
-    err.print(f"{option}: fetching {path_or_id} from the model hub", markup=False)
+    err.print(f"{option}: fetching {path_or_id} from the model hub")
     try:
         return snapshot_download(path_or_id, allow_patterns=list(_FILES))
     except Exception as failure:

@@ -9,14 +9,14 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from minedraft.cli import config_options
+from minedraft.cli.console import PlainConsole
 from minedraft.security.config import SecurityConfig
 
-out = Console(highlight=False)
+out = PlainConsole()
 """Results: stdout."""
-err = Console(stderr=True, highlight=False)
+err = PlainConsole(stderr=True)
 """Everything about the work itself: stderr."""
 
 DEFAULT_ADDRESS = "127.0.0.1:50050"

@@ -114,7 +114,7 @@ async def _serve(spec: ClusterSpec) -> None:
     async with started(spec) as cluster:
         err.print(f"logs: {cluster.log_dir}", soft_wrap=True)
         err.print(f'serving at {cluster.address}; try: {called_as(sys.argv[0])} generate "Hello" '
-                  f"-a {cluster.address}", soft_wrap=True, markup=False)  # fmt: skip
+                  f"-a {cluster.address}", soft_wrap=True)  # fmt: skip
         await cluster.watch()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from minedraft.admin import Status
+from minedraft.cli.console import cell
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, out
 from minedraft.client import SyncClient
 from minedraft.security.config import SecurityConfig
@@ -31,7 +31,7 @@ def status(
     """Show batches, workers, KV use and totals."""
     with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
         if as_json:
-            out.print_json(json.dumps(asdict(client.status())))
+            out.document(asdict(client.status()))
             return
         if not watch:
             out.print(view(client.status(), address))
@@ -53,7 +53,8 @@ def view(status: Status, address: str) -> Group:
         f"k = {mode.num_draft_tokens}; {status.num_running} running, "
         f"{status.num_waiting} waiting; KV blocks {status.num_blocks_used} of {status.num_blocks}"
     )
-    return Group(Text(head), _workers(status), _batches(status), Text(_totals(status)))
+    totals = Text("\n").join(cell(line) for line in _totals(status))
+    return Group(Text(head), _workers(status), _batches(status), totals)
 
 
 def _workers(status: Status) -> Table:
@@ -61,13 +62,14 @@ def _workers(status: Status) -> Table:
     for worker in status.workers:
         kind = f", {worker.model.drafter_kind}" if worker.model.drafter_kind else ""
         state = "connected" if worker.connected else "away"
-        table.add_row(
+        columns = (
             worker.role,
             worker.address,
             f"{state}: {worker.last_error}" if worker.last_error else state,
             f"{worker.model.name} ({worker.model.dtype}{kind})" if worker.model.name else "-",
             worker.link_description or "-",
         )
+        table.add_row(*map(cell, columns))
     return table
 
 
@@ -76,11 +78,11 @@ def _batches(status: Status) -> Table:
     for batch in status.batches:
         phases = ", ".join(f"{num} {phase}" for phase, num in batch.num_by_phase.items() if num)
         step = str(batch.step_id) if batch.step_id else "-"
-        table.add_row(str(batch.batch), phases or "-", step)
+        table.add_row(str(batch.batch), cell(phases or "-"), step)
     return table
 
 
-def _totals(status: Status) -> str:
+def _totals(status: Status) -> list[str]:
     counters = status.counters
     finished = ", ".join(f"{num} {reason}" for reason, num in counters.num_finished.items())
     lines = [
@@ -98,7 +100,9 @@ def _totals(status: Status) -> str:
     if swaps.num_done or swaps.num_failed:
         why = f", the last error: {swaps.last_error}" if swaps.last_error else ""
         lines.append(f"swaps: {swaps.num_done} done, {swaps.num_failed} failed{why}")
-    return "\n".join(lines)
+    if status.num_log_lines_dropped:
+        lines.append(f"log: {status.num_log_lines_dropped} lines could not be written")
+    return lines
 
 
 def _table(*columns: str) -> Table:

@@ -10,6 +10,7 @@ from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, e
 from minedraft.client import SyncClient
 from minedraft.client.client import SWAP_TIMEOUT_S
 from minedraft.errors import ConfigError
+from minedraft.plain_text import plain
 from minedraft.security.address import check_dial
 from minedraft.security.config import SecurityConfig
 
@@ -44,7 +45,7 @@ def swap(
     ):
         result = client.swap_drafter(model=model, address=to, replace=replace, timeout_s=timeout)
     out.print(
-        f"drafting with {result.model.name} over link epoch {result.epoch}: "
+        f"drafting with {plain(result.model.name)} over link epoch {result.epoch}: "
         f"{result.duration_ns / 1e9:.2f} s in all, {result.warm_up_ns / 1e9:.2f} s of it warm-up",
         soft_wrap=True,
     )

@@ -28,11 +28,18 @@ _LOCK_TIMEOUT_S: Final = 3600.0
 
 
 def cache_root(cache_dir: str | Path | None = None) -> Path:
-    """The cache directory: the argument, else ``$MINEDRAFT_CACHE``, else ``~/.cache/minedraft``."""
-    if cache_dir is not None:
-        return Path(cache_dir).expanduser()
-    from_environment = os.environ.get("MINEDRAFT_CACHE", "")
-    return Path(from_environment or "~/.cache/minedraft").expanduser()
+    """The cache directory: the argument, else ``$MINEDRAFT_CACHE``, else ``~/.cache/minedraft``.
+
+    Raises:
+        ConfigError: it begins with ``~`` and there is no such home.
+    """
+    given = os.environ.get("MINEDRAFT_CACHE", "") if cache_dir is None else cache_dir
+    try:
+        return Path(given or "~/.cache/minedraft").expanduser()
+    except RuntimeError as error:  # no such user, or one without a home
+        raise ConfigError(
+            f"cache directory {given or '~/.cache/minedraft'}: {error} Set MINEDRAFT_CACHE"
+        ) from None
 
 
 @contextmanager

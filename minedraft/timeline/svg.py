@@ -6,8 +6,8 @@ One lane a device, one colour a batch, the step's number in its box. Idle time i
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from xml.sax.saxutils import escape
 
+from minedraft.plain_text import plain_xml
 from minedraft.timeline.window import LANES
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def _head(height: int, title: str, subtitle: str) -> Iterator[str]:
     yield f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
     yield (
         f'<text x="24" y="30" font-size="17" font-weight="bold" fill="#1a1a1a">'
-        f"{escape(title)}</text>"
+        f"{plain_xml(title)}</text>"
     )
-    yield f'<text x="24" y="50" font-size="12" fill="#555555">{escape(subtitle)}</text>'
+    yield f'<text x="24" y="50" font-size="12" fill="#555555">{plain_xml(subtitle)}</text>'
 
 
 def _scale(spans: Sequence[Span]) -> tuple[int, int]:
@@ -149,7 +149,7 @@ def _box(spans: Sequence[Span], span: Span) -> Iterator[str]:
     yield (
         f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_LANE}" rx="2" '
         f'fill="{_colour(span.batch)}" stroke="#333333" stroke-width="0.6"{dash}>'
-        f"<title>{escape(tip)}</title></rect>"
+        f"<title>{plain_xml(tip)}</title></rect>"
     )
     label = str(span.step_id)
     if width > len(label) * _CHAR + 4:

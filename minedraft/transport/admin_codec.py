@@ -62,6 +62,7 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         ),
         draining=status.draining,
         rss_bytes=status.rss_bytes,
+        num_log_lines_dropped=status.num_log_lines_dropped,
         swaps=admin_pb2.SwapStatus(
             **{name: getattr(status.swaps, name) for name in SwapStatus.__slots__}
         ),
@@ -89,6 +90,7 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         ),
         draining=message.draining,
         rss_bytes=message.rss_bytes,
+        num_log_lines_dropped=message.num_log_lines_dropped,
         swaps=SwapStatus(*(getattr(message.swaps, name) for name in SwapStatus.__slots__)),
     )
 

@@ -6,9 +6,10 @@ import atexit
 import gc
 import os
 import signal
-import sys
 import threading
 from typing import TYPE_CHECKING
+
+from minedraft import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +40,7 @@ def leave_behind(is_running: Callable[[], bool]) -> None:
 
     def end() -> None:
         if is_running():
-            sys.stdout.flush()
-            sys.stderr.flush()
+            log.drain()
             os._exit(0)
 
     # The last registered is the first called: before the one that waits for threads of pools.
@@ -59,6 +59,7 @@ def end_at_sigterm() -> None:
 
     def end() -> None:
         signal.sigwait({signal.SIGTERM})
+        log.drain()
         os._exit(0)
 
     threading.Thread(target=end, name="end-at-sigterm", daemon=True).start()

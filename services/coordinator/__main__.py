@@ -2,8 +2,8 @@
 
 import sys
 
-from minedraft.cli.main import app
+from minedraft.cli.main import main
 
 if __name__ == "__main__":
     sys.argv.insert(1, "coordinator")
-    app()
+    main()

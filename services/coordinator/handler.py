@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from minedraft import log as logs
 from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
 from minedraft.api import Finished, Started
 from minedraft.errors import (
@@ -201,6 +202,7 @@ class Handler:
             counters=Counters(**totals),
             draining=self._draining,
             rss_bytes=rss_bytes,
+            num_log_lines_dropped=logs.num_dropped(),
             swaps=self._swapper.status,
         )
 

@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from minedraft import log
+from minedraft.errors import ConfigError
 
 CANARY = "the user's secret"
 
@@ -72,3 +73,31 @@ def test_the_standard_library_writes_the_same_lines(stream):
     logging.getLogger("asyncio").warning("slow: %d", 3)
     (line,) = lines(stream)
     assert (line["event"], line["service"], line["level"]) == ("slow: 3", "drafter", "warning")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_value_that_cannot_be_shown_costs_its_line_and_nothing_else(stream, as_json):
+    class Hostile:
+        def __repr__(self):
+            raise ValueError(CANARY)
+
+    log.configure("coordinator", json=as_json, stream=stream)
+    structlog.get_logger().info("step.done", value=Hostile())
+    logging.getLogger("grpc").error("%d", Hostile())
+    first, second = lines(stream)
+    assert (first["event"], first["log_error"]) == ("step.done", "ValueError")
+    assert (second["event"], second["logger"]) == ("log.unformatted", "grpc")
+    assert CANARY not in stream.getvalue()
+
+
+def test_a_line_for_a_terminal_has_no_escapes_of_a_peer(stream):
+    log.configure("coordinator", json=False, stream=stream)
+    structlog.get_logger().info("worker.left", why="\x1b]0;pwned\x07\nready address=h:1")
+    try:
+        raise ConfigError("\x1b[2J")
+    except ConfigError:
+        logging.getLogger("grpc").exception("\x9b2J\u202e")
+    assert stream.getvalue().count("worker.left") == 1
+    assert not set(stream.getvalue()) & set("\x1b\x07\x9b\u202e")
+    assert "\nready" not in stream.getvalue()
+    assert "\\x9b2J\\u202e" in stream.getvalue()

@@ -77,6 +77,7 @@ def exposition(status: Status, spans: Sequence[Span]) -> str:
     counter("accepted_tokens_total", "Draft tokens accepted.", totals.num_accepted_tokens)
     counter("stale_drafts_total", "Drafts that came too late to use.", totals.num_stale_drafts)
     counter("preemptions_total", "Requests preempted.", totals.num_preemptions)
+    counter("log_lines_dropped_total", "Log lines not written.", status.num_log_lines_dropped)
     return "\n".join([*lines, ""])
 
 
