@@ -40,10 +40,12 @@ class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Wrap handlers that are async generators: those stream to clients."""
         handler = await continuation(handler_call_details)
-        inner = None if handler is None else handler.unary_stream
-        if inner is None or not inspect.isasyncgenfunction(inner):
-            return handler
-        return handler._replace(unary_stream=self._bound(inner, handler_call_details.method))
+        for kind in ("unary_stream", "stream_stream"):
+            inner = None if handler is None else getattr(handler, kind)
+            if inspect.isasyncgenfunction(inner):
+                bound = self._bound(inner, handler_call_details.method)
+                return handler._replace(**{kind: bound})
+        return handler
 
     def _bound(self, inner: Callable[..., Any], method: str) -> Callable[..., Any]:
         async def stream(request: Any, context: Any) -> AsyncGenerator[Any, None]:

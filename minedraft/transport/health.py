@@ -17,16 +17,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from minedraft.errors import ConfigError
 from minedraft.security.address import check_free, check_listen
+from minedraft.transport.channel import server_options
+from minedraft.transport.limits import HEALTH_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_OPTIONS = [
-    ("grpc.so_reuseport", 0),
-    # It is plaintext and open to everybody who can connect: it takes a probe and nothing bigger.
-    ("grpc.max_receive_message_length", 1024),
-    ("grpc.max_concurrent_streams", 16),
-]
+_MAX_PROBE_BYTES = 1024
+"""The port is plaintext and open to everybody who can connect: it takes a probe, nothing bigger."""
+_MAX_CALLS = 64
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -128,7 +127,11 @@ class HealthServer:
         self._last_beat = clock()
         self._pool = ThreadPoolExecutor(_MAX_WATCHERS + 4, thread_name_prefix="health")
         self._servicer = _Servicer(self._is_alive)
-        self._server = grpc.server(self._pool, options=_OPTIONS)
+        self._server = grpc.server(
+            self._pool,
+            options=server_options(_MAX_PROBE_BYTES, HEALTH_LIMITS),
+            maximum_concurrent_rpcs=_MAX_CALLS,
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         self.set_ready(ready=False)
         try:

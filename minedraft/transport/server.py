@@ -17,7 +17,9 @@ from minedraft.security.credentials import Credentials
 from minedraft.security.interceptor import AuthInterceptor
 from minedraft.security.slow_reader import SlowReaderInterceptor
 from minedraft.transport.channel import server_options
+from minedraft.transport.first_message import FirstMessageInterceptor
 from minedraft.transport.health import HealthServer
+from minedraft.transport.limits import MAX_CALLS
 from minedraft.transport.status import ErrorInterceptor
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None 
 def _interceptors(credentials: Credentials) -> list[grpc.aio.ServerInterceptor]:
     """What every call passes, outermost first."""
     auth = [AuthInterceptor(credentials)] if credentials.config.authenticates else []
-    return [ErrorInterceptor(), *auth, SlowReaderInterceptor()]
+    return [ErrorInterceptor(), *auth, SlowReaderInterceptor(), FirstMessageInterceptor()]
 
 
 async def serve(
@@ -96,7 +98,9 @@ async def serve(
     credentials = credentials or Credentials(SecurityConfig())
     credentials.config.check_server("listen", address)
     server = grpc.aio.server(
-        options=server_options(max_message_bytes), interceptors=_interceptors(credentials)
+        options=server_options(max_message_bytes),
+        interceptors=_interceptors(credentials),
+        maximum_concurrent_rpcs=MAX_CALLS,
     )
     names = register(server)
     if credentials.config.authenticates or is_loopback(address):

@@ -7,6 +7,7 @@ handler raises is a bug: it becomes INTERNAL without its text, because texts may
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 from contextlib import aclosing
@@ -155,12 +156,19 @@ def _leaf(err: Exception) -> Exception:
 
 async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> NoReturn:
     err = _leaf(err)
-    if isinstance(err, errors.MineDraftError):
-        await abort(context, err)
     if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
         raise err
-    log.error("rpc.failed", error=type(err).__name__, exc_info=err)
-    await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(err).__name__}")
+    try:
+        if isinstance(err, errors.MineDraftError):
+            await abort(context, err)
+        if isinstance(err, grpc.aio.InternalError):
+            raise err
+        log.error("rpc.failed", error=type(err).__name__, exc_info=err)
+        await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(err).__name__}")
+    except grpc.aio.InternalError:
+        # The core has ended the call already: a compressed message, a connection that is gone.
+        # As for any call that is over, and without the traceback that grpc would log.
+        raise asyncio.CancelledError from None
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):

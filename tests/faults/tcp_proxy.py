@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one service that can cut, garble, halve or slow what the service says."""
+"""A TCP proxy in front of one service that can cut, garble, halve, slow or swallow."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Proxy:
         self.upstream = ""
         self.address = ""
         self.is_slow = False
+        self.swallows: tuple[str, ...] = ()
+        """Of `to_service` and `to_client`: what is said there is read and goes nowhere."""
         self.num_spoiled = 0
         """Chunks that `garble` or `halve` got."""
         self._order = ""
@@ -71,6 +73,8 @@ class Proxy:
 
     async def _pump(self, reader, writer, *, spoils: bool) -> None:
         while data := await reader.read(_CHUNK):
+            if ("to_client" if spoils else "to_service") in self.swallows:
+                continue
             order, self._order = (self._order, "") if spoils else ("", self._order)
             if order:
                 self.num_spoiled += 1
@@ -84,6 +88,8 @@ class Proxy:
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(0)
+        if self.swallows:
+            await asyncio.Event().wait()  # not even an end is heard of; `close` cancels it
         raise ConnectionResetError  # either end is gone: so is the other
 
 

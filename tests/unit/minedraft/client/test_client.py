@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import socket
 
@@ -13,6 +14,7 @@ from minedraft.admin import Mode
 from minedraft.api import Delta, Finished, Message, Started
 from minedraft.client import Client, SyncClient
 from minedraft.transport import channel
+from minedraft.transport.limits import limits_for
 from minedraft.types import FinishReason, Speculation
 from minedraft.v1 import admin_pb2, generation_pb2
 from tests.fake_coordinator import FakeCoordinator, serve
@@ -185,7 +187,8 @@ async def test_closing_the_client_ends_live_streams_with_our_error(fake: FakeCoo
 
 
 async def test_as_many_streams_as_a_connection_carries_hold_up_no_other_call(monkeypatch):
-    monkeypatch.setattr(channel, "_MAX_STREAMS", 2)
+    limits = dataclasses.replace(limits_for(20_000), max_streams=2)
+    monkeypatch.setattr(channel, "limits_for", lambda _open_files: limits)
     async with serve(FakeCoordinator()) as fake, await Client.connect(fake.address) as client:
         fake.gate = asyncio.Event()
         streams = [aiter(client.stream([1], max_tokens=9)) for _ in range(2)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import threading
 from contextlib import contextmanager
@@ -10,7 +11,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from minedraft.errors import ConfigError
+from minedraft.transport import health as health_module
+from minedraft.transport.channel import open_channel
 from minedraft.transport.health import HealthServer
+from minedraft.transport.limits import HEALTH_LIMITS
+from tests import h2
 
 NAME = "minedraft.v1.Generation"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -129,3 +134,21 @@ def test_many_watchers_do_not_starve_a_probe():
         assert [next(watcher).status for watcher in watchers] == [SERVING] * 12
         for watcher in watchers:
             watcher.cancel()
+
+
+CHECK = "/grpc.health.v1.Health/Check"
+
+
+@pytest.mark.parametrize("says", [b"", h2.HELLO, h2.HELLO + h2.call(CHECK)],
+                         ids=["nothing", "HTTP/2", "a call without a message"])  # fmt: skip
+async def test_it_answers_while_strangers_hold_connections_and_calls(monkeypatch, says):
+    quick = dataclasses.replace(HEALTH_LIMITS, idle_ms=500, handshake_ms=500, max_age_ms=1_000)
+    monkeypatch.setattr(health_module, "HEALTH_LIMITS", quick)
+    with served() as health:
+        held = [await h2.connect(health.port, says) for _ in range(quick.max_connections * 2)]
+        async with open_channel(f"127.0.0.1:{health.port}") as channel:
+            check = channel.unary_unary(CHECK)
+            answer = await check(b"", timeout=10, wait_for_ready=True)
+        assert health_pb2.HealthCheckResponse.FromString(answer).status == SERVING
+        for _reader, writer in held:
+            writer.close()

@@ -1,0 +1,42 @@
+"""When a connection counts as dead: both ends ask, and both wait as long. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Options: TypeAlias = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """How either end notices that the network between them swallows what it is given."""
+
+    silence_ms: int = 9_000
+    """Bytes of the peer that stay away this long lead to a ping."""
+    answer_ms: int = 5_000
+    """Longest wait for the answer to a ping, whatever it was sent for."""
+
+    def options(self) -> Options:
+        """What the two ends have alike.
+
+        gRPC also pings to measure the bandwidth, while bytes flow, and sends no keepalive beside
+        such a ping: without a time-out of its own, of 60 s by default, it hides a dead network.
+        """
+        return [
+            ("grpc.keepalive_time_ms", self.silence_ms),
+            ("grpc.keepalive_timeout_ms", self.answer_ms),
+            ("grpc.http2.ping_timeout_ms", self.answer_ms),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+
+    def server_options(self) -> Options:
+        """What a server needs beside `options`, else it ends a connection for too many pings."""
+        return [
+            ("grpc.http2.min_ping_interval_without_data_ms", self.silence_ms // 2),
+            ("grpc.http2.max_ping_strikes", 0),
+        ]
+
+
+KEEPALIVE = Keepalive()
