@@ -126,8 +126,15 @@ def _show(
     options: GenerateOptions,
 ) -> Completion:
     stream = client.stream(prompt, messages=messages, **options)
-    for delta in stream:
-        out.write(delta.text, end="")
+    has_text = False
+    try:
+        for delta in stream:
+            out.write(delta.text, end="")
+            has_text = has_text or bool(delta.text)
+    except MineDraftError:
+        if has_text:  # what was wrong with the rest comes on a line of its own
+            out.write("")
+        raise
     out.write("")
     return stream.completion
 
@@ -147,6 +154,8 @@ def _answer(
         err.print(" [stopped]", style="dim")
         return "".join(pieces) or None
     except MineDraftError as failure:  # a chat outlives one bad question
+        if pieces:
+            out.write("")
         err.print(plain(f"error: {failure}"), style="red", soft_wrap=True)
         return None
     out.write("")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from minedraft.admin import Mode, SwapOrder
 from minedraft.client.live_tokens import LiveTokens, draw_token
@@ -20,6 +21,7 @@ from minedraft.security.address import check_dial
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.transport.channel import open_channel
+from minedraft.transport.home_process import HomeProcess
 from minedraft.transport.public_stub import PublicStub
 from minedraft.transport.status import UnknownMethodError
 
@@ -44,6 +46,8 @@ _MAX_SPANS: Final = 20_000  # about 2 MB on the wire, well under the message lim
 class Client:
     """A connection to a coordinator. Use `connect` and `async with`.
 
+    It belongs to the process that made it: in a fork every call raises `PreconditionError`.
+
     Example:
         async with await minedraft.Client.connect("localhost:50050") as client:
             async for delta in client.stream("Once upon a time", max_tokens=64):
@@ -64,6 +68,7 @@ class Client:
         self._retry = retry
         self._stub = stub
         self._live_tokens = LiveTokens()
+        self._streams: WeakSet[GenerationStream] = WeakSet()
         self._request_timeout_s = request_timeout_s
 
     @classmethod
@@ -91,13 +96,16 @@ class Client:
             AuthenticationError: the coordinator does not know this caller.
             WorkerUnavailableError: nobody answered in time, or TLS failed.
             ProtocolError: something answered that is not a coordinator.
+            PreconditionError: this process was forked from one that had a client.
         """
         check_dial("address", address)
+        home = HomeProcess()
         credentials = None if security is None else await asyncio.to_thread(_identify, security)
         client = cls(
             PublicStub(
                 open_channel(address, credentials=credentials, own_connection=True),
                 streams=open_channel(address, credentials=credentials),
+                home=home,
             ),
             address=address,
             request_timeout_s=request_timeout_s,
@@ -174,7 +182,9 @@ class Client:
             read = resuming(request, call, policy=self._retry, timeout_s=deadline_s)
             return self._live_tokens.keep(request, read)
 
-        return GenerationStream(request, events)
+        stream = GenerationStream(request, events)
+        self._streams.add(stream)
+        return stream
 
     async def generate(
         self,
@@ -187,7 +197,8 @@ class Client:
         """Generate and wait for the whole answer; arguments as for `stream`.
 
         Raises:
-            RequestError: the request is at fault, was aborted, or its deadline passed.
+            RequestError: the request is at fault, its deadline passed, or somebody else aborted it.
+                What `abort` of this client ends is an answer, with the reason `abort`.
             CapacityError: the service is full or going down; try again later.
             WorkerError: the service is not there or broke.
         """
@@ -203,6 +214,9 @@ class Client:
         Returns:
             How many were live.
         """
+        for stream in self._streams:
+            if stream.request_id in request_ids:
+                stream.is_abort_ours = True
         ids, tokens = self._live_tokens.proofs(request_ids)
         return await self._stub.abort(ids, tokens, timeout_s=_CALL_TIMEOUT_S)
 

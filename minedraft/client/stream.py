@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from minedraft.api import Delta
 from minedraft.client.assembly import Assembly
-from minedraft.errors import PreconditionError
+from minedraft.errors import PreconditionError, RequestAbortedError
+from minedraft.types import FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -19,7 +20,9 @@ class GenerationStream:
     """Deltas of one request, by `async for`, once.
 
     The request starts with the loop. However the loop ends early (`break`, `return`, an
-    exception, cancellation), the call is cancelled and the server aborts the request.
+    exception, cancellation), the call is cancelled and the server aborts the request. Where
+    somebody else aborted it, the loop raises `RequestAbortedError` after the last delta;
+    `completion` holds what there is.
 
     Args:
         request: What was asked.
@@ -35,6 +38,8 @@ class GenerationStream:
         self._request = request
         self._open = events
         self._assembly: Assembly | None = None
+        self.is_abort_ours = False
+        """Whether the one who reads has asked for the abort: then it is an end like others."""
 
     @property
     def request_id(self) -> str:
@@ -63,7 +68,7 @@ class GenerationStream:
             raise PreconditionError("stream: a stream can be read once; call stream() again")
         self._assembly = Assembly(self._request.sampling.n)
         # The loop alone holds this generator, so leaving the loop closes it.
-        return _deltas(self._open(self._request), self._assembly)
+        return self._deltas(self._open(self._request), self._assembly)
 
     async def collect(self) -> Completion:
         """Read to the end."""
@@ -71,11 +76,18 @@ class GenerationStream:
             pass
         return self.completion
 
-
-async def _deltas(events: AsyncIterator[Event], assembly: Assembly) -> AsyncGenerator[Delta, None]:
-    async with aclosing(events):  # type: ignore[type-var]  # an async generator at run time
-        async for event in events:
-            assembly.push(event)
-            if isinstance(event, Delta):
-                yield event
-    assembly.completion()  # a stream that just stops is the peer's fault
+    async def _deltas(
+        self, events: AsyncIterator[Event], assembly: Assembly
+    ) -> AsyncGenerator[Delta, None]:
+        async with aclosing(events):  # type: ignore[type-var]  # an async generator at run time
+            async for event in events:
+                assembly.push(event)
+                if isinstance(event, Delta):
+                    yield event
+        ended = assembly.completion()  # a stream that just stops is the peer's fault
+        is_aborted = any(each.finish_reason is FinishReason.ABORT for each in ended.choices)
+        if is_aborted and not self.is_abort_ours:
+            raise RequestAbortedError(
+                f"request {self.request_id!r} was aborted by another caller after "
+                f"{ended.usage.num_output_tokens} output tokens"
+            )

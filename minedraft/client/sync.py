@@ -16,6 +16,7 @@ from minedraft.client.client import (
     Client,
 )
 from minedraft.errors import PreconditionError, RequestAbortedError
+from minedraft.transport.home_process import HomeProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -69,6 +70,10 @@ class SyncStream:
 class SyncClient:
     """A connection to a coordinator for synchronous code; connects at once. Use `with`.
 
+    It belongs to the process that made it. In a fork (gunicorn's preload, celery's prefork,
+    multiprocessing's 'fork') every call raises `PreconditionError`, and so does a client made there
+    if the parent had one: make clients after the fork only.
+
     Args:
         address: `host:port`.
         timeout_s: Longest wait for the server to answer.
@@ -78,6 +83,7 @@ class SyncClient:
 
     Raises:
         WorkerUnavailableError: nobody answered in time.
+        PreconditionError: this process was forked from one that had a client.
 
     Example:
         with minedraft.SyncClient("localhost:50050") as client:
@@ -93,6 +99,7 @@ class SyncClient:
         retry: RetryPolicy = RETRY,
         security: SecurityConfig | None = None,
     ) -> None:
+        self._home = HomeProcess()
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -128,8 +135,10 @@ class SyncClient:
     def close(self) -> None:
         """Close the connection and end its thread; a second call does nothing.
 
-        Calls of other threads end with `RequestAbortedError`.
+        Calls of other threads end with `RequestAbortedError`. In a fork it does nothing.
         """
+        if not self._home.is_here:
+            return
         with self._lock:
             if self._is_closed:
                 return
@@ -210,6 +219,9 @@ class SyncClient:
         return self._run(self._client.timeline(max_spans=max_spans, since_unix_ns=since_unix_ns))
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if not self._home.is_here:  # the thread is not, nor is whoever holds the lock
+            coroutine.close()
+            self._home.check()
         with self._lock:  # what begins after `close` would wait for a loop that has ended
             if self._is_closed:
                 coroutine.close()

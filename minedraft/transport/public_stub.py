@@ -14,6 +14,7 @@ import grpc
 from minedraft.errors import PreconditionError, RequestAbortedError
 from minedraft.transport import admin_codec, public_codec
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
+from minedraft.transport.home_process import HomeProcess
 from minedraft.transport.status import from_rpc_error
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
@@ -34,17 +35,26 @@ class PublicStub:
         channel: For calls with one answer.
         streams: For generations. With a connection of their own: as many as a connection carries
             would hold up even the call that aborts one.
+        home: The process of the channels; None: this one.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, streams: grpc.aio.Channel) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        streams: grpc.aio.Channel,
+        home: HomeProcess | None = None,
+    ) -> None:
         self._generation = generation_pb2_grpc.GenerationStub(channel)
         self._generate = generation_pb2_grpc.GenerationStub(streams).Generate
         self._admin = admin_pb2_grpc.AdminStub(channel)
         self._channels = (channel, streams)
+        self._home = home or HomeProcess()
         self._streams: set[grpc.aio.Call] = set()  # as many as the caller reads
 
     async def close(self) -> None:
-        """Close the channels; live streams raise `RequestAbortedError`."""
+        """Close the channels; live streams raise `RequestAbortedError`. In a fork, do nothing."""
+        if not self._home.is_here:
+            return
         for call in self._streams:  # the channel finds only those that wait at this moment
             call.cancel()
         for channel in self._channels:
@@ -55,7 +65,7 @@ class PublicStub:
     ) -> AsyncGenerator[Event, None]:
         """Generate; yields events. Closing the iterator cancels the call."""
         message = public_codec.request_to_proto(request, max_bytes=MAX_CLIENT_MESSAGE_BYTES)
-        async with _our_errors():
+        async with self._our_errors():
             call = self._generate(message, timeout=timeout_s)
             self._streams.add(call)
             try:
@@ -81,14 +91,14 @@ class PublicStub:
             timeout_s: Deadline of the call; None: none.
         """
         request = public_codec.abort_to_proto(request_ids, resume_tokens)
-        async with _our_errors():
+        async with self._our_errors():
             response = await self._generation.Abort(request, timeout=timeout_s)
         return int(response.num_aborted)
 
     async def get_model_info(self, *, timeout_s: float | None) -> TargetInfo:
         """Read what the target is."""
         request = generation_pb2.GetModelInfoRequest()
-        async with _our_errors():
+        async with self._our_errors():
             response = await self._generation.GetModelInfo(request, timeout=timeout_s)
         return public_codec.target_info_from_proto(response)
 
@@ -97,7 +107,7 @@ class PublicStub:
     ) -> ServerInfo:
         """Read what the server is; `wait_for_ready` waits out a server that is starting."""
         request = generation_pb2.GetServerInfoRequest()
-        async with _our_errors():
+        async with self._our_errors():
             response = await self._generation.GetServerInfo(
                 request, timeout=timeout_s, wait_for_ready=wait_for_ready
             )
@@ -105,20 +115,20 @@ class PublicStub:
 
     async def get_status(self, *, timeout_s: float | None) -> Status:
         """Read the coordinator's state."""
-        async with _our_errors():
+        async with self._our_errors():
             response = await self._admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=timeout_s)
         return admin_codec.status_from_proto(response)
 
     async def set_mode(self, mode: Mode, *, timeout_s: float | None) -> None:
         """Change the mode."""
         request = admin_codec.mode_to_proto(mode)
-        async with _our_errors():
+        async with self._our_errors():
             await self._admin.SetMode(request, timeout=timeout_s)
 
     async def swap_drafter(self, order: SwapOrder, *, timeout_s: float | None) -> SwapResult:
         """Change the drafter; returns once the new one drafts."""
         request = admin_codec.swap_order_to_proto(order)
-        async with _our_errors():
+        async with self._our_errors():
             response = await self._admin.SwapDrafter(request, timeout=timeout_s)
         return admin_codec.swap_result_from_proto(response)
 
@@ -127,22 +137,22 @@ class PublicStub:
     ) -> tuple[Span, ...]:
         """Read the newest spans that began after `since_unix_ns`, oldest first."""
         request = admin_codec.timeline_order_to_proto(max_spans, since_unix_ns)
-        async with _our_errors():
+        async with self._our_errors():
             response = await self._admin.GetTimeline(request, timeout=timeout_s)
         return tuple(admin_codec.span_from_proto(span) for span in response.spans)
 
-
-@asynccontextmanager
-async def _our_errors() -> AsyncIterator[None]:
-    try:
-        yield
-    except grpc.aio.AioRpcError as err:
-        raise from_rpc_error(err) from None
-    except grpc.aio.UsageError as err:  # a call on a closed channel
-        raise PreconditionError(f"the client is closed: {err}") from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # grpc says CancelledError too when the channel was closed under a live call.
-        raise RequestAbortedError("the client was closed while the call was live") from None
+    @asynccontextmanager
+    async def _our_errors(self) -> AsyncIterator[None]:
+        self._home.check()
+        try:
+            yield
+        except grpc.aio.AioRpcError as err:
+            raise from_rpc_error(err) from None
+        except grpc.aio.UsageError as err:  # a call on a closed channel
+            raise PreconditionError(f"the client is closed: {err}") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # grpc says CancelledError too when the channel was closed under a live call.
+            raise RequestAbortedError("the client was closed while the call was live") from None

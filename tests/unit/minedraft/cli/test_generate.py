@@ -94,3 +94,18 @@ def test_a_chat_remembers_and_outlives_a_failed_question(minedraft, fake):
         ("assistant", "answer 2"),
         ("user", "two"),
     ]
+
+
+def test_an_answer_that_somebody_aborted_is_an_error_after_what_there_is_of_it(minedraft, fake):
+    from minedraft.api import Delta, Finished, Started
+    from minedraft.types import FinishReason
+
+    fake.events = lambda _request: [
+        Started("r", 1, 1),
+        Delta(0, (1,), "half"),
+        Finished(0, FinishReason.ABORT),
+    ]
+    result = minedraft("generate", "hi")
+    assert (result.exit_code, result.stdout) == (1, "half\n")
+    assert result.stderr.startswith("error: request 'r' was aborted by another caller")
+    assert minedraft("generate", "hi", "--json").exit_code == 1
