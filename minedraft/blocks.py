@@ -6,18 +6,23 @@ from minedraft.errors import StateError
 
 
 class BlockAllocator:
-    """A free list over blocks 0..num_blocks-1, most recently freed first (warm in cache)."""
+    """A free list over blocks 0..num_blocks-1, most recently freed first (warm in cache).
+
+    Takes memory for the blocks that were ever used: how many there are is what a worker says.
+    """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._free = list(range(num_blocks - 1, -1, -1))
+        self._freed: list[int] = []
+        self._num_touched = 0
+        """Blocks from here on were never used."""
         self._used: set[int] = set()
 
     @property
     def num_free(self) -> int:
         """Blocks nobody owns."""
-        return len(self._free)
+        return self.num_blocks - len(self._used)
 
     @property
     def num_used(self) -> int:
@@ -34,9 +39,11 @@ class BlockAllocator:
         Raises:
             StateError: fewer are free; the caller asks `num_free` first.
         """
-        if count > len(self._free):
-            raise StateError(f"{count} blocks wanted, {len(self._free)} free")
-        taken = [self._free.pop() for _ in range(count)]
+        if count > self.num_free:
+            raise StateError(f"{count} blocks wanted, {self.num_free} free")
+        taken = [self._freed.pop() for _ in range(min(count, len(self._freed)))]
+        first, self._num_touched = self._num_touched, self._num_touched + count - len(taken)
+        taken += range(first, self._num_touched)
         self._used.update(taken)
         return taken
 
@@ -50,4 +57,4 @@ class BlockAllocator:
             if block not in self._used:
                 raise StateError(f"block {block} is not in use")
             self._used.discard(block)
-            self._free.append(block)
+            self._freed.append(block)

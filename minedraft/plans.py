@@ -6,13 +6,18 @@ Lengths count tokens; times are nanoseconds. `transport.plan_codec` carries thes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
 
 PROTOCOL_VERSION = 1
 """Version of the internal protocol; both sides of a session must have the same."""
+MAX_BATCHES: Final = 8
+MAX_ROWS: Final = 1024
+"""Of one step."""
+MAX_DRAFT_TOKENS: Final = 32
+"""Of one row of a step: k."""
 
 
 @dataclass(frozen=True, slots=True)

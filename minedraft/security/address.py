@@ -7,12 +7,16 @@ bind 34463 for 99999, and say of a port in use no more than that it did not work
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from typing import Final
 
 from minedraft.errors import ConfigError
 
 _MAX_PORT: Final = 65535
+_MAX_NAME_CHARS: Final = 253
+_NO_NAME: Final = frozenset(" /\\@:,;?#[]%\"'`<>|&$*(){}^=+!")
+"""Of a URL, a shell, a list, two addresses in one: what nobody has a machine called."""
 _NOT_OURS: Final = "not an address of this machine"
 
 
@@ -67,12 +71,27 @@ def check_ports(listen: str, health_listen: str | None) -> None:
 
 def _check(setting: str, address: str, place: str, *, lowest: int) -> None:
     host, _, port = place.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and lowest <= int(port) <= _MAX_PORT
-    is_host = host and (":" not in host or host.startswith("["))
-    if not (is_host and is_port) and not address.startswith("unix:"):
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_MAX_PORT))
+    is_port = is_number and lowest <= int(port) <= _MAX_PORT
+    is_socket = address.startswith("unix:") and len(address) > len("unix:")
+    if not (_is_host(host) and is_port) and not is_socket:
+        shown = address if len(address) <= _MAX_NAME_CHARS else f"{address[:_MAX_NAME_CHARS]}..."
         raise ConfigError(
-            f"{setting}={address!r}: want host:port with a port of {lowest}..{_MAX_PORT}"
+            f"{setting}={shown!r}: want host:port with a port of {lowest}..{_MAX_PORT}"
         )
+
+
+def _is_host(host: str) -> bool:
+    """Whether it can be a name or an address; an IPv6 address is in brackets."""
+    if host.startswith("["):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            return False
+        return host.endswith("]")
+    labels = host.removesuffix(".").split(".")
+    is_name = host.isprintable() and len(host) <= _MAX_NAME_CHARS and not _NO_NAME & set(host)
+    return is_name and all(labels)
 
 
 def _refusal(address: str) -> OSError | None:

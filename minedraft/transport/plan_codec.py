@@ -18,6 +18,7 @@ from minedraft.plans import (
     VerifyRow,
     WorkerIdentity,
 )
+from minedraft.transport import ranges
 from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
@@ -140,12 +141,12 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
     """Session message -> DraftPlan.
 
     Raises:
-        ProtocolError: a message kind this version does not know.
+        ProtocolError: a message kind this version does not know, or a number out of range.
     """
     if request.WhichOneof("message") != "plan":
         raise ProtocolError("drafter session: message without a plan")
     plan = request.plan
-    return DraftPlan(
+    found = DraftPlan(
         step_id=plan.step_id,
         batch=plan.batch,
         epoch=plan.epoch,
@@ -170,6 +171,8 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
             for row in plan.rows
         ),
     )
+    ranges.check_draft_plan(found)
+    return found
 
 
 def verify_plan_to_proto(plan: VerifyPlan) -> verifier_pb2.VerifierSessionRequest:
@@ -204,12 +207,12 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
     """Session message -> VerifyPlan.
 
     Raises:
-        ProtocolError: a message kind this version does not know.
+        ProtocolError: a message kind this version does not know, or a number out of range.
     """
     if request.WhichOneof("message") != "plan":
         raise ProtocolError("verifier session: message without a plan")
     plan = request.plan
-    return VerifyPlan(
+    found = VerifyPlan(
         step_id=plan.step_id,
         batch=plan.batch,
         epoch=plan.epoch,
@@ -238,6 +241,8 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
         ),
         draft_timeout_ns=plan.draft_timeout_ns,
     )
+    ranges.check_verify_plan(found)
+    return found
 
 
 def verify_result_to_proto(result: VerifyResult) -> verifier_pb2.VerifierSessionResponse:
@@ -285,18 +290,20 @@ def verify_answer_from_proto(
     """Session message -> result or link loss.
 
     Raises:
-        ProtocolError: a message kind this version does not know.
+        ProtocolError: a message kind this version does not know, or a number out of range.
     """
     match response.WhichOneof("message"):
         case "result":
             result = response.result
-            return VerifyResult(
+            verified = VerifyResult(
                 step_id=result.step_id,
                 batch=result.batch,
                 rows=tuple(_row_result(row) for row in result.rows),
                 timing=timing_from_proto(result.timing),
                 num_stale_drafts=result.num_stale_drafts,
             )
+            ranges.check_verify_result(verified)
+            return verified
         case "link_lost":
             return LinkLost(response.link_lost.epoch, response.link_lost.reason)
         case other:
@@ -309,12 +316,12 @@ def draft_answer_from_proto(
     """Session message -> result or link loss.
 
     Raises:
-        ProtocolError: a message kind this version does not know.
+        ProtocolError: a message kind this version does not know, or a number out of range.
     """
     match response.WhichOneof("message"):
         case "result":
             result = response.result
-            return DraftResult(
+            drafted = DraftResult(
                 step_id=result.step_id,
                 batch=result.batch,
                 num_draft_tokens=result.num_draft_tokens,
@@ -323,6 +330,8 @@ def draft_answer_from_proto(
                 epoch=result.epoch,
                 num_behind=result.num_behind,
             )
+            ranges.check_draft_result(drafted)
+            return drafted
         case "link_lost":
             return LinkLost(response.link_lost.epoch, response.link_lost.reason)
         case other:

@@ -49,6 +49,7 @@ log = structlog.get_logger(__name__)
 Plan = TypeVar("Plan")
 Answer = TypeVar("Answer")
 
+_MAX_DESCRIPTION_CHARS = 300
 _NAMES = {
     types_pb2.LINK_TRANSPORT_LOCAL: Transport.LOCAL.value,
     types_pb2.LINK_TRANSPORT_GLOO: Transport.GLOO.value,
@@ -200,6 +201,17 @@ class _Connection(Generic[Plan, Answer]):
             call.cancel()
 
 
+def _transports(info: Any) -> tuple[str, ...]:
+    """Those of a worker that this version knows, each once, in the worker's order."""
+    return tuple(dict.fromkeys(_NAMES[n] for n in info.transports if n in _NAMES))
+
+
+def _description(formed: Any) -> str:
+    """What carries a link, in the words of the worker."""
+    text = str(formed.description)[:_MAX_DESCRIPTION_CHARS]
+    return text if text.isprintable() else ascii(text)
+
+
 class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
     """One connection to a verifier."""
 
@@ -223,7 +235,7 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
         return WorkerInfo(
             identity=plan_codec.identity_from_proto(answer.identity),
             model=plan_codec.model_info_from_proto(answer.model),
-            transports=tuple(_NAMES[number] for number in answer.transports if number in _NAMES),
+            transports=_transports(answer),
             acceptance=answer.acceptance,
             link_address=answer.link_address,
         )
@@ -232,7 +244,7 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
         """Order this end of a link; returns its description."""
         timeout_s = spec.timeout_s + 1.0
         request = link_spec_to_proto(spec)
-        return str((await self._call(self._stub.FormLink, request, timeout_s)).description)
+        return _description(await self._call(self._stub.FormLink, request, timeout_s))
 
     def session(
         self, timeout_s: float
@@ -267,14 +279,14 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
         return WorkerInfo(
             identity=plan_codec.identity_from_proto(answer.identity),
             model=plan_codec.model_info_from_proto(answer.model),
-            transports=tuple(_NAMES[number] for number in answer.transports if number in _NAMES),
+            transports=_transports(answer),
         )
 
     async def form_link(self, spec: LinkSpec) -> str:
         """Order this end of a link; returns its description."""
         timeout_s = spec.timeout_s + 1.0
         request = drafter_pb2.DrafterFormLinkRequest(link=link_spec_to_proto(spec))
-        return str((await self._call(self._stub.FormLink, request, timeout_s)).description)
+        return _description(await self._call(self._stub.FormLink, request, timeout_s))
 
     async def drop_link(self, epoch: int, timeout_s: float) -> None:
         """Order a link to be given up."""

@@ -42,7 +42,7 @@ def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_s
         and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
         and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
         and all(0 <= token_id < vocab_size for token_id in row.token_ids)
-        and (request.params.logprobs is None or len(row.logprobs) == len(row.token_ids))
+        and _has_its_logprobs(request, row, vocab_size)
     )
     if not fits:
         raise ProtocolError(
@@ -50,3 +50,14 @@ def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_s
             f"{row.num_accepted_tokens} of {row.num_draft_tokens} drafts accepted, "
             f"but the committed length is {request.num_tokens} ({request.phase.value})"
         )
+
+
+def _has_its_logprobs(request: Request, row: RowResult, vocab_size: int) -> bool:
+    """Whether there is one entry for each token, of that token, if they were asked for."""
+    wanted = request.params.logprobs
+    if wanted is None:
+        return not row.logprobs
+    return tuple(entry.token_id for entry in row.logprobs) == row.token_ids and all(
+        len(entry.top) <= wanted and all(0 <= token_id < vocab_size for token_id, _ in entry.top)
+        for entry in row.logprobs
+    )

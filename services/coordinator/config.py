@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
 from minedraft.link.spec import Transport
+from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.transport_choice import AUTO
 
-MAX_BATCHES = 8
-MAX_ROWS = 1024
 _DAY_S = 86400.0
 
 
@@ -69,7 +68,7 @@ class CoordinatorConfig:
         _range("num_batches", self.num_batches, 1, MAX_BATCHES)
         _range("max_rows", self.max_rows, 1, MAX_ROWS)
         _range("max_batch_size", self.max_batch_size, 1, self.max_rows)
-        _range("max_draft_tokens", self.max_draft_tokens, 1, 32)
+        _range("max_draft_tokens", self.max_draft_tokens, 1, MAX_DRAFT_TOKENS)
         _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
         _range("max_waiting_requests", self.max_waiting_requests, 1, 2**20)

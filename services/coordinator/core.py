@@ -199,7 +199,12 @@ class Core:
             yield plans
 
     def on_draft_result(self, result: DraftResult) -> None:
-        """A drafter is done with a step."""
+        """A drafter is done with a step.
+
+        Raises:
+            ProtocolError: that step was never planned.
+        """
+        self._planner.check_planned(result.step_id)
         if self._drafters.took(result):
             return
         step = self._home.in_flight.get(result.batch)
@@ -221,6 +226,7 @@ class Core:
             ProtocolError: a row does not start from the committed length, or makes no sense. The
                 step stays in flight: it is what the verifier failed at.
         """
+        self._planner.check_planned(result.step_id)
         step = self._home.in_flight.get(result.batch)
         if step is None or step.step_id != result.step_id or self._verifier is None:
             self._counters.num_stale_results += len(result.rows)

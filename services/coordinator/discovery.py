@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from minedraft.errors import ConfigError
+from minedraft.security.address import check_dial
 
 _PREFIX: Final = "dns:"
 
@@ -32,10 +33,13 @@ class DrafterName:
         """
         if not address.startswith(_PREFIX):
             return None
-        host, _, port = address.removeprefix(_PREFIX).strip("/").rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) <= 65535:  # noqa: PLR2004 16 bits
-            raise ConfigError(f"drafters={address!r}: want dns:host:port")
-        return cls(host, int(port))
+        place = address.removeprefix(_PREFIX).removeprefix("///")
+        try:
+            check_dial("drafters", place)
+        except ConfigError:
+            raise ConfigError(f"drafters={address!r}: want dns:host:port") from None
+        host, _, port = place.rpartition(":")
+        return cls(host.strip("[]"), int(port))
 
     async def resolve(self) -> frozenset[str] | None:
         """Find the addresses, `host:port` each.

@@ -188,7 +188,11 @@ class Engine:
             await waiter
 
     def on_draft_result(self, result: DraftResult) -> None:
-        """The drafter is done with a step."""
+        """The drafter is done with a step.
+
+        Raises:
+            ProtocolError: the answer makes no sense; the session must end.
+        """
         if result.epoch not in self.core.warming_epochs:
             self.timeline.drafted(result)
         if result.num_rows:  # a warm-up or a prefill says nothing of a draft

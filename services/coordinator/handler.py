@@ -14,14 +14,16 @@ from minedraft import log as logs
 from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
 from minedraft.api import Finished, Started
 from minedraft.errors import (
+    ConfigError,
     DrainingError,
     DuplicateRequestError,
     InvalidRequestError,
     SupersededError,
     WorkerUnavailableError,
 )
+from minedraft.plans import MAX_BATCHES
+from minedraft.security.address import check_dial
 from minedraft.security.caller import ANYBODY
-from minedraft.services.coordinator.config import MAX_BATCHES
 from minedraft.services.coordinator.intake import Intake
 from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.swap import Swapper
@@ -220,7 +222,16 @@ class Handler:
         self._engine.pump()
 
     async def swap_drafter(self, order: SwapOrder) -> SwapResult:
-        """Change the drafter while requests run."""
+        """Change the drafter while requests run.
+
+        Raises:
+            InvalidRequestError: an address is none.
+            MineDraftError: see `Swapper.swap`.
+        """
+        for name in ("address", "replace"):
+            address = getattr(order, name)
+            if address:
+                _check_address(name, address)
         return await self._swapper.swap(order)
 
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
@@ -268,6 +279,13 @@ def resident_bytes() -> int:
     """Resident memory of this process."""
     statm = Path("/proc/self/statm").read_text(encoding="ascii")
     return int(statm.split()[1]) * _PAGE_BYTES
+
+
+def _check_address(name: str, address: str) -> None:
+    try:
+        check_dial(name, address)
+    except ConfigError as err:
+        raise InvalidRequestError(str(err), field=name) from None
 
 
 def _range(name: str, value: int, low: int, high: int) -> None:

@@ -1,20 +1,33 @@
 """Whether a worker fits: compared before it is used. Says what differs. Pure.
 
-Protocol version, vocabulary, sizes. What a drafter can do beyond that is how its drafts may travel:
-`transport_choice` compares it with the verifier's. The NCCL versions of two workers are compared by
+Protocol version, vocabulary, sizes; no number or word is believed out of its range. What a drafter
+can do beyond that is how its drafts may travel: `transport_choice` compares it with the verifier's.
+The NCCL versions of two workers are compared by
 themselves, before a communicator is begun (minedraft/link/nccl.py); the coordinator has no NCCL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from minedraft.errors import IncompatibleWorkerError
+from minedraft.errors import ConfigError, IncompatibleWorkerError
 from minedraft.plans import PROTOCOL_VERSION
+from minedraft.security.address import check_dial
+from minedraft.types import Acceptance
 
 if TYPE_CHECKING:
     from minedraft.plans import WorkerInfo
     from minedraft.types import ModelInfo
+
+MAX_VOCAB_SIZE: Final = 2**22
+MAX_MODEL_LEN: Final = 2**24
+MAX_BLOCK_SIZE: Final = 2**16
+MAX_NUM_BLOCKS: Final = 2**28
+_MAX_EOS_IDS: Final = 256
+_MAX_NAME_CHARS: Final = 4096
+_MAX_WORD_CHARS: Final = 128
+_MAX_SHOWN_CHARS: Final = 64
+_RULES: Final = tuple(rule.value for rule in Acceptance)
 
 
 def check_verifier(
@@ -39,7 +52,15 @@ def check_verifier(
         IncompatibleWorkerError: another protocol, vocabulary or model.
     """
     _check_protocol(info)
-    _check_sizes("verifier", info.model, num_token_ids)
+    _check_identity(info)
+    _check_model("verifier", info.model, num_token_ids)
+    _between(f"verifier {info.model.name}: num_blocks", info.model.num_blocks, 1, MAX_NUM_BLOCKS)
+    if info.acceptance not in _RULES:
+        raise IncompatibleWorkerError(
+            f"acceptance={info.acceptance[:_MAX_SHOWN_CHARS]!r}, want one of {', '.join(_RULES)}"
+        )
+    if info.link_address:
+        _check_link_address(info.link_address)
     theirs = info.model.tokenizer_fingerprint
     if tokenizer_fingerprint and theirs != tokenizer_fingerprint:
         raise IncompatibleWorkerError(
@@ -64,6 +85,7 @@ def check_drafter(info: WorkerInfo, target: ModelInfo | None, num_token_ids: int
         IncompatibleWorkerError: another protocol or vocabulary, or nothing to compare it with.
     """
     _check_protocol(info)
+    _check_identity(info)
     if target is None:
         raise IncompatibleWorkerError("no verifier yet to compare this drafter with")
     check_draft_model(info.model, target, num_token_ids)
@@ -78,7 +100,7 @@ def check_draft_model(draft: ModelInfo, target: ModelInfo, num_token_ids: int = 
     Raises:
         IncompatibleWorkerError: another vocabulary, or not all of it.
     """
-    _check_sizes("drafter", draft, num_token_ids)
+    _check_model("drafter", draft, num_token_ids)
     mine, theirs = target.tokenizer_fingerprint, draft.tokenizer_fingerprint
     if mine != theirs:
         raise IncompatibleWorkerError(
@@ -91,20 +113,55 @@ def check_draft_model(draft: ModelInfo, target: ModelInfo, num_token_ids: int = 
 def _check_protocol(info: WorkerInfo) -> None:
     if info.identity.protocol_version != PROTOCOL_VERSION:
         raise IncompatibleWorkerError(
-            f"{info.model.name}: protocol version {info.identity.protocol_version}, "
+            f"{info.model.name[:_MAX_SHOWN_CHARS]!r}: "
+            f"protocol version {info.identity.protocol_version}, "
             f"this coordinator speaks {PROTOCOL_VERSION}"
         )
 
 
-def _check_sizes(role: str, model: ModelInfo, num_token_ids: int) -> None:
+def _check_link_address(address: str) -> None:
+    try:
+        check_dial("link_address", address[:_MAX_NAME_CHARS])
+    except ConfigError as err:
+        raise IncompatibleWorkerError(str(err)) from None
+
+
+def _check_identity(info: WorkerInfo) -> None:
+    identity = info.identity
+    _text("instance_id", identity.instance_id, _MAX_WORD_CHARS, least=1)
+    _text("version", identity.version, _MAX_WORD_CHARS)
+    _between("started_unix_ns", identity.started_unix_ns, 0, 2**63 - 1)
+
+
+def _check_model(role: str, model: ModelInfo, num_token_ids: int) -> None:
+    _text("name", model.name, _MAX_NAME_CHARS)
+    for name in ("tokenizer_fingerprint", "weights_fingerprint", "dtype", "drafter_kind"):
+        _text(name, getattr(model, name), _MAX_WORD_CHARS)
+    of = f"{role} {model.name}: "
     if model.vocab_size < max(num_token_ids, 1):
         raise IncompatibleWorkerError(
-            f"{role} {model.name}: vocab_size={model.vocab_size}, "
-            f"the tokenizer has {num_token_ids or 'more'} ids"
+            f"{of}vocab_size={model.vocab_size}, the tokenizer has {num_token_ids or 'more'} ids"
         )
-    if model.max_model_len < 1:
+    _between(f"{of}vocab_size", model.vocab_size, 1, MAX_VOCAB_SIZE)
+    _between(f"{of}max_model_len", model.max_model_len, 1, MAX_MODEL_LEN)
+    _between(f"{of}block_size", model.block_size, 1, MAX_BLOCK_SIZE)
+    _between(f"{of}num_blocks", model.num_blocks, 0, MAX_NUM_BLOCKS)
+    _between(f"{of}eos_token_ids", len(model.eos_token_ids), 0, _MAX_EOS_IDS, " of them")
+    for token_id in model.eos_token_ids:
+        _between(f"{of}eos_token_ids", token_id, 0, model.vocab_size - 1)
+
+
+def _between(name: str, value: int, low: int, high: int, unit: str = "") -> None:
+    if not low <= value <= high:
+        raise IncompatibleWorkerError(f"{name}={value}{unit}, want {low}..{high}")
+
+
+def _text(name: str, text: str, most: int, *, least: int = 0) -> None:
+    """Refuse words that would fill the log and the operator's terminal, or steer the latter."""
+    if not least <= len(text) <= most or not text.isprintable():
         raise IncompatibleWorkerError(
-            f"{role} {model.name}: max_model_len={model.max_model_len}, want at least 1"
+            f"{name}={text[:_MAX_SHOWN_CHARS]!r}: want {least}..{most} printable characters, "
+            f"it has {len(text)}"
         )
 
 

@@ -224,8 +224,9 @@ class Membership:
             member.address, self._credentials, server_name=member.server_name
         )
         try:
-            member.info = info = await connection.get_info(_HANDSHAKE_S)
+            info = await connection.get_info(_HANDSHAKE_S)
             check_drafter(info, self.model, self.num_token_ids)
+            member.info = info
             self.linker.check(info)
             with self._owned(member, info.identity.instance_id):
                 async with connection.session(_HANDSHAKE_S) as answers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.request import Phase
 from minedraft.services.coordinator.residency import Step
@@ -61,6 +62,15 @@ class Planner:
             yield from self._plan_batch(batch, mode, verifier, draft_timeout_ns)
         yield from self._plan_warm_ups(mode, verifier)
         yield from self._housekeeping()
+
+    def check_planned(self, step_id: int) -> None:
+        """Check that a step was planned at some time.
+
+        Raises:
+            ProtocolError: it was not.
+        """
+        if not 0 < step_id < self._next_step:
+            raise ProtocolError(f"step_id={step_id}: no step was planned with that number")
 
     def _plan_batch(
         self, batch: int, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int

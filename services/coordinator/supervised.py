@@ -120,5 +120,6 @@ class Supervised:
 
 
 def shortened(words: str) -> str:
-    """Cut a reason that may be a peer's."""
-    return words if len(words) <= _MAX_SHOWN_CHARS else f"{words[:_MAX_SHOWN_CHARS]}..."
+    """Cut a reason that may be a peer's, and show its control characters as such."""
+    cut = words if len(words) <= _MAX_SHOWN_CHARS else f"{words[:_MAX_SHOWN_CHARS]}..."
+    return cut if cut.isprintable() else ascii(cut)

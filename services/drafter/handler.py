@@ -18,6 +18,7 @@ from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.drafter.heap import give_back
+from minedraft.transport.ranges import check_vocabulary
 from minedraft.worker.background import run_in_background
 
 if TYPE_CHECKING:
@@ -176,7 +177,11 @@ class Handler:
     async def start_plan(
         self, plan: DraftPlan, arrived_ns: int
     ) -> asyncio.Future[DraftResult | LinkLost | None]:
-        """Queue one step for the device, which sends its drafts; a plan of a dead epoch is void."""
+        """Queue one step for the device, which sends its drafts; a plan of a dead epoch is void.
+
+        Raises:
+            ProtocolError: a token of a row is none of the model's.
+        """
         link = self._links.get(plan.epoch)
         if link is None:
             log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch)
@@ -184,6 +189,7 @@ class Handler:
             void = asyncio.get_running_loop().create_future()
             void.set_result(None)
             return void
+        check_vocabulary(plan, link.runner.info.vocab_size)
         return self._executor.submit(
             link.engine.step, plan, plan_ns=arrived_ns, send=link.sender.send
         )

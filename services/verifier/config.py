@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minedraft.errors import ConfigError
-from minedraft.security.address import check_listen
+from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.types import Acceptance
@@ -50,8 +50,9 @@ class VerifierConfig:
 
     def __post_init__(self) -> None:
         check_listen("listen", self.listen)
-        if self.health_listen:
-            check_listen("health_listen", self.health_listen)
+        check_listen("health_listen", self.health_listen or self.listen)
+        if self.link_address:
+            check_dial("link_address", self.link_address)
         self.security.check_server("listen", self.listen)
         # gloo itself proves nothing; who may meet there is settled over the control plane.
         self.security.check_server("link_bind_host", self.link_bind_host)

@@ -11,6 +11,7 @@ import structlog
 from minedraft.errors import WorkerUnavailableError
 from minedraft.link.form import available_transports, form_receiver
 from minedraft.plans import LinkLost, WorkerInfo
+from minedraft.transport.ranges import check_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,12 @@ class Handler:
     async def start_plan(
         self, plan: VerifyPlan, arrived_ns: int
     ) -> asyncio.Future[VerifyResult | LinkLost | None]:
-        """Wait for a step's drafts, bounded, then queue it for the device."""
+        """Wait for a step's drafts, bounded, then queue it for the device.
+
+        Raises:
+            ProtocolError: a token of a row is none of the model's.
+        """
+        check_vocabulary(plan, self._info.model.vocab_size)
         packet: DraftPacket | None = None
         drafts_ns: int | None = None
         receiver = self._receivers.get(plan.epoch)

@@ -55,3 +55,11 @@ def test_a_pool_without_blocks_serves_nobody():
     assert BlockAllocator(0, 1).allocate(0) == []
     with pytest.raises(StateError):
         BlockAllocator(0, 1).allocate(1)
+
+
+def test_a_pool_takes_no_memory_for_blocks_that_were_never_used():
+    pool = BlockAllocator(2**40, 16)
+    assert pool.allocate(3) == [0, 1, 2]
+    assert pool.num_free == 2**40 - 3
+    pool.free([1])
+    assert pool.allocate(2) == [1, 3]

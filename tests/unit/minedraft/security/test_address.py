@@ -20,6 +20,20 @@ NONE = [
     "h:99999",
     "::1:50052",
     "h:\u0661",
+    "h:" + "9" * 5000,
+    "http://h:1",
+    "user@h:1",
+    "a b:1",
+    "h,g:1",
+    "h/x:1",
+    "h\n:1",
+    "[::1:1",
+    "[h]:1",
+    "[]:1",
+    "a..b:1",
+    ".:1",
+    "h" * 254 + ":1",
+    "unix:",
 ]
 
 
@@ -36,10 +50,22 @@ def taken():
 def test_what_is_no_address_is_named_with_its_setting(check, lowest, value):
     with pytest.raises(ConfigError) as caught:
         check("listen", value)
-    assert str(caught.value) == f"listen={value!r}: want host:port with a port of {lowest}..65535"
+    shown = value if len(value) <= 253 else f"{value[:253]}..."
+    assert str(caught.value) == f"listen={shown!r}: want host:port with a port of {lowest}..65535"
 
 
-@pytest.mark.parametrize("value", ["h:65535", "[::1]:50052", "0.0.0.0:1", "unix:/tmp/s"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "h:65535",
+        "[::1]:50052",
+        "[fe80::1%eth0]:1",
+        "0.0.0.0:1",
+        "unix:/tmp/s",
+        "my_pod-0.svc.:1",
+        "b\u00fccher.example:1",
+    ],
+)
 def test_addresses_pass(value):
     check_listen("listen", value)
     check_dial("address", value)

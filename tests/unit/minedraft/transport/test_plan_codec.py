@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import (
+    MAX_BATCHES,
+    MAX_DRAFT_TOKENS,
+    MAX_ROWS,
     DraftPlan,
     DraftResult,
     DraftRow,
@@ -18,24 +21,31 @@ from minedraft.plans import (
     VerifyRow,
     WorkerIdentity,
 )
-from minedraft.transport import plan_codec
+from minedraft.transport import plan_codec, ranges
 from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
-FLOAT = st.floats(width=32, allow_nan=False)
+FLOAT = st.floats(width=32, allow_nan=False, allow_infinity=False)
+POSITIVE = st.floats(2**-126, 2**126, width=32)
+SHARE = st.floats(0, 1, width=32)
+BATCH = st.integers(0, MAX_BATCHES - 1)
+ROWS = st.integers(0, MAX_ROWS)
+K = st.integers(0, MAX_DRAFT_TOKENS)
+LENGTH = st.integers(1, ranges.MAX_LEN)
+DURATION = st.integers(0, ranges.MAX_DURATION_NS)
 IDS = st.lists(U32, max_size=5).map(tuple)
 ROW_IDS = U64.map(RowId)
 TEXT = st.text(max_size=8)
 
 PARAMS = st.builds(
     RowParams,
-    temperature=FLOAT,
+    temperature=POSITIVE,
     top_k=U32,
-    top_p=FLOAT,
-    min_p=FLOAT,
-    repetition_penalty=FLOAT,
+    top_p=SHARE,
+    min_p=SHARE,
+    repetition_penalty=POSITIVE,
     presence_penalty=FLOAT,
     frequency_penalty=FLOAT,
     logit_bias=st.dictionaries(U32, FLOAT, max_size=3),
@@ -44,9 +54,15 @@ PARAMS = st.builds(
     bad_words=st.lists(IDS, max_size=3).map(tuple),
     allowed_token_ids=IDS,
     seed=U64,
-    logprobs=st.none() | U32,
+    logprobs=st.none() | st.integers(0, ranges.MAX_LOGPROBS),
 )
-TIMING = st.builds(StepTiming, **dict.fromkeys(StepTiming.__slots__, U64))
+TIMING = st.builds(
+    StepTiming,
+    **{
+        **dict.fromkeys(StepTiming.__slots__, DURATION),
+        "started_unix_ns": st.integers(0, ranges.MAX_UNIX_NS),
+    },
+)
 
 
 def opens(**of_the_drafter):
@@ -66,65 +82,67 @@ def opens(**of_the_drafter):
 DRAFT_PLANS = st.builds(
     DraftPlan,
     step_id=U64,
-    batch=U32,
+    batch=BATCH,
     epoch=U64,
     rows=st.lists(
-        st.builds(DraftRow, row_id=ROW_IDS, base_len=U32, new_token_ids=IDS, num_draft_tokens=U32),
+        st.builds(DraftRow, row_id=ROW_IDS, base_len=LENGTH, new_token_ids=IDS, num_draft_tokens=K),
         max_size=3,
     ).map(tuple),
-    opens=opens(reference_token_ids=IDS, synthetic_acceptance=st.none() | FLOAT),
+    opens=opens(reference_token_ids=IDS, synthetic_acceptance=st.none() | SHARE),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
 )
 VERIFY_PLANS = st.builds(
     VerifyPlan,
     step_id=U64,
-    batch=U32,
+    batch=BATCH,
     epoch=U64,
     rows=st.lists(
         st.builds(
             VerifyRow,
             row_id=ROW_IDS,
-            base_len=U32,
+            base_len=LENGTH,
             new_token_ids=IDS,
-            num_computed=U32,
-            num_feed=U32,
-            num_draft_tokens=U32,
+            num_computed=LENGTH,
+            num_feed=LENGTH,
+            num_draft_tokens=K,
             new_block_ids=IDS,
-            block_offset=U32,
+            block_offset=LENGTH,
         ),
         max_size=3,
     ).map(tuple),
     opens=opens(),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
-    draft_timeout_ns=U64,
+    draft_timeout_ns=st.integers(0, ranges.MAX_DRAFT_WAIT_NS),
 )
+TOKEN = st.integers(0, ranges.MAX_TOKEN_ID)
+LOGPROB = st.floats(ranges.MIN_LOGPROB, 0, width=32)
 LOGPROBS = st.builds(
     TokenLogprobs,
-    token_id=U32,
-    logprob=FLOAT,
-    top=st.lists(st.tuples(U32, FLOAT), max_size=3).map(tuple),
+    token_id=TOKEN,
+    logprob=LOGPROB,
+    top=st.lists(st.tuples(TOKEN, LOGPROB), max_size=3).map(tuple),
 )
 VERIFY_RESULTS = st.builds(
     VerifyResult,
     step_id=U64,
-    batch=U32,
+    batch=BATCH,
     rows=st.lists(
         st.builds(
             RowResult,
             row_id=ROW_IDS,
-            base_len=U32,
-            token_ids=IDS,
-            num_draft_tokens=U32,
-            num_accepted_tokens=U32,
+            base_len=LENGTH,
+            token_ids=st.lists(TOKEN, max_size=5).map(tuple),
+            num_draft_tokens=st.just(MAX_DRAFT_TOKENS),
+            num_accepted_tokens=K,
             logprobs=st.lists(LOGPROBS, max_size=2).map(tuple),
         ),
         max_size=3,
     ).map(tuple),
     timing=TIMING,
-    num_stale_drafts=U32,
+    num_stale_drafts=ROWS,
 )
 DRAFT_RESULTS = st.builds(
-    DraftResult, step_id=U64, batch=U32, num_draft_tokens=U32, num_rows=U32, timing=TIMING
+    DraftResult, step_id=U64, batch=BATCH, num_draft_tokens=ROWS, num_rows=ROWS, timing=TIMING
 )
 
 

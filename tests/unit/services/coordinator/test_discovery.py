@@ -34,7 +34,8 @@ def test_a_name_has_a_prefix_and_an_address_has_none():
 
 
 @pytest.mark.parametrize(
-    "address", ["dns:", "dns:drafter", "dns::1", "dns:drafter:0", "dns:d:70000"]
+    "address",
+    ["dns:", "dns:drafter", "dns::1", "dns:drafter:0", "dns:d:70000", "dns:d:\u0661", "dns:a b:1"],
 )
 def test_a_name_without_host_or_port_is_refused(address):
     with pytest.raises(ConfigError, match="want dns:host:port"):

@@ -325,9 +325,16 @@ async def test_a_step_is_owed_even_if_all_its_requests_have_ended():
     assert world.core.owed_by_verifier == owed > 0
 
 
+def had_planned(world: EngineWorld) -> None:
+    """Some steps, so that there are answers to them."""
+    world.engine.submit([make_sample("earlier", max_tokens=1)])
+    world.run_dry()
+
+
 async def test_a_warm_up_says_nothing_of_how_long_a_draft_takes():
     world = EngineWorld()
     world.verifier_up()
+    had_planned(world)
     world.drafter_up(1)
     world.engine.on_draft_result(replace(note(1, 10**6), num_rows=0))
     world.engine.pump()
@@ -342,6 +349,18 @@ async def test_an_answer_that_makes_no_sense_is_refused():
     row = replace(result.rows[0], base_len=99)
     with pytest.raises(ProtocolError, match="base_len 99"):
         world.engine.on_verify_result(replace(result, rows=(row,)))
+
+
+@pytest.mark.parametrize("step_id", [0, 2, 2**64 - 1])
+async def test_an_answer_to_a_step_that_was_never_planned_is_refused(step_id):
+    world = EngineWorld()
+    world.verifier_up()
+    world.engine.submit([make_sample("r")])
+    result = replace(world.verifier.run(), step_id=step_id)
+    with pytest.raises(ProtocolError, match=f"step_id={step_id}:"):
+        world.engine.on_verify_result(result)
+    with pytest.raises(ProtocolError, match=f"step_id={step_id}:"):
+        world.engine.on_draft_result(replace(note(1, SECOND), step_id=step_id))
 
 
 async def test_fail_all_ends_every_stream_with_the_error():
@@ -379,12 +398,13 @@ async def test_a_bug_in_the_core_ends_every_stream_and_the_service(monkeypatch):
 
 
 def note(epoch: int, total_ns: int) -> DraftResult:
-    return DraftResult(999, 0, 4, 1, StepTiming(total_ns=total_ns), epoch)
+    return DraftResult(1, 0, 4, 1, StepTiming(total_ns=total_ns), epoch)
 
 
 async def test_the_draft_timeout_follows_the_longest_recent_draft_step():
     world = EngineWorld()
     world.verifier_up()
+    had_planned(world)
     world.drafter_up(1)
     assert world.core.draft_timeout_ns == 10 * SECOND, "nothing is known yet"
     world.engine.on_draft_result(note(1, 10**6))
@@ -407,6 +427,7 @@ async def test_the_draft_timeout_follows_the_longest_recent_draft_step():
 async def test_plans_carry_the_draft_timeout():
     world = EngineWorld()
     world.verifier_up()
+    had_planned(world)
     world.drafter_up(1)
     world.engine.on_draft_result(note(1, SECOND))
     world.engine.submit([make_sample("r")])

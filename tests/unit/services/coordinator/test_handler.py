@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from minedraft.admin import Mode
+from minedraft.admin import Mode, SwapOrder
 from minedraft.api import Finished, GenerationRequest, ResumedSample, Started
 from minedraft.errors import (
     DrainingError,
@@ -365,3 +365,12 @@ async def test_the_mode_changes_while_idle_and_only_k_while_not():
         served.handler.set_mode(Mode(1, 3, 5))
     assert served.handler.server_info().mode == Mode(2, 3, 5)
     await events.aclose()
+
+
+@pytest.mark.parametrize("address", ["nohost", "http://h:1", "h:0", "a b:1", "dns:h:1"])
+@pytest.mark.parametrize("field", ["address", "replace"])
+async def test_a_swap_to_what_is_no_address_is_refused_at_once(field, address):
+    order = SwapOrder(**{"address": "h:1", field: address})
+    with pytest.raises(InvalidRequestError, match=f"{field}='{address}': want host:port") as caught:
+        await Served().handler.swap_drafter(order)
+    assert caught.value.field == field

@@ -18,7 +18,7 @@ MODEL = ModelInfo("target", 500, 100, "a" * 64, "float32", num_blocks=10)
 
 def info(*, version: int = PROTOCOL_VERSION, **model) -> WorkerInfo:
     identity = WorkerIdentity("w", version, 0, 0, "v")
-    return WorkerInfo(identity, replace(MODEL, **model), ("grpc",))
+    return WorkerInfo(identity, replace(MODEL, **model), ("grpc",), "coupled")
 
 
 def test_a_verifier_fits_a_coordinator_with_its_tokenizer_or_without_any():
@@ -89,3 +89,70 @@ def test_another_protocol_is_refused_on_both_sides():
         check_verifier(other, tokenizer_fingerprint="", known=None)
     with pytest.raises(IncompatibleWorkerError, match=f"speaks {PROTOCOL_VERSION}"):
         check_drafter(other, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        ({"vocab_size": 0}, "vocab_size=0"),
+        ({"vocab_size": 2**32 - 1}, f"vocab_size={2**32 - 1}, want 1..{2**22}"),
+        ({"max_model_len": 0}, "max_model_len=0, want 1"),
+        ({"max_model_len": 2**32 - 1}, f"max_model_len={2**32 - 1}, want 1..{2**24}"),
+        ({"block_size": 0}, "block_size=0, want 1"),
+        ({"block_size": 2**32 - 1}, f"block_size={2**32 - 1}, want 1..{2**16}"),
+        ({"num_blocks": 2**32 - 1}, f"num_blocks={2**32 - 1}, want 0..{2**28}"),
+        ({"eos_token_ids": tuple(range(257))}, "eos_token_ids=257 of them"),
+        ({"eos_token_ids": (500,)}, "eos_token_ids=500, want 0..499"),
+        ({"name": "x\x1b]0;pwn\x07"}, "name='x.x1b"),
+        ({"name": "x" * 4097}, "it has 4097"),
+        ({"dtype": "x" * 129}, "dtype='x"),
+        ({"tokenizer_fingerprint": "a" * 10**6}, "tokenizer_fingerprint='aaa"),
+        ({"weights_fingerprint": "\n"}, "weights_fingerprint="),
+        ({"drafter_kind": "\0"}, "drafter_kind="),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_no_number_or_word_of_a_model_is_believed_out_of_its_range(change, want):
+    with pytest.raises(IncompatibleWorkerError, match=want) as caught:
+        check_verifier(info(**change), tokenizer_fingerprint="", known=None)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 5000
+    with pytest.raises(IncompatibleWorkerError, match=want):
+        check_drafter(info(**change), MODEL)
+
+
+def test_a_verifier_has_blocks_a_drafter_manages_its_own():
+    with pytest.raises(IncompatibleWorkerError, match="num_blocks=0, want 1"):
+        check_verifier(info(num_blocks=0), tokenizer_fingerprint="", known=None)
+    check_drafter(info(num_blocks=0), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        ({"instance_id": ""}, "instance_id=''"),
+        ({"instance_id": "i" * 129}, "it has 129"),
+        ({"version": "1\n2"}, "version="),
+        ({"started_unix_ns": 2**64 - 1}, f"started_unix_ns={2**64 - 1}"),
+        ({"protocol_version": 2**32 - 1}, f"protocol version {2**32 - 1}"),
+    ],
+    ids=str,
+)
+def test_nor_one_of_a_process(change, want):
+    worker = info()
+    worker = replace(worker, identity=replace(worker.identity, **change))
+    with pytest.raises(IncompatibleWorkerError, match=want):
+        check_verifier(worker, tokenizer_fingerprint="", known=None)
+    with pytest.raises(IncompatibleWorkerError, match=want):
+        check_drafter(worker, MODEL)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"acceptance": "maybe"}, {"acceptance": ""}, {"link_address": "h"}, {"link_address": "a b:1"}],
+    ids=str,
+)
+def test_nor_what_a_verifier_says_of_itself(change):
+    ((name, value),) = change.items()
+    with pytest.raises(IncompatibleWorkerError, match=f"{name}='{value}'"):
+        check_verifier(replace(info(), **change), tokenizer_fingerprint="", known=None)

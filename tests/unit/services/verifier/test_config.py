@@ -44,3 +44,9 @@ def test_a_verifier_without_a_model_is_refused():
 def test_where_it_listens_is_an_address(name, address):
     with pytest.raises(ConfigError, match=f"{name}='{address}': want host:port"):
         VerifierConfig("m", **{name: address})
+
+
+@pytest.mark.parametrize("address", ["verifier", "verifier:0", "http://verifier:1"])
+def test_where_drafters_reach_it_is_an_address(address):
+    with pytest.raises(ConfigError, match=f"link_address='{address}': want host:port"):
+        VerifierConfig(model="m", link_address=address)
