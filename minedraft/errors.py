@@ -20,6 +20,7 @@
     + SwapInProgressError        ABORTED: another swap of the drafter is under way
   x StateError                 INTERNAL: a bug on this side
   x PreconditionError          FAILED_PRECONDITION: not now, in this state of the service
+    + WorkerHeldError            FAILED_PRECONDITION: the worker serves another coordinator
 * ConfigError                raised before anything is served; never on the wire
 
 The wire carries the status, google.rpc details, and in trailing metadata the class name.
@@ -157,6 +158,10 @@ class PreconditionError(MineDraftError):
     """The service is in a state that does not allow this call; the message says which."""
 
     status = "FAILED_PRECONDITION"
+
+
+class WorkerHeldError(PreconditionError):
+    """A worker serves another coordinator; the message names it."""
 
 
 class ConfigError(Exception):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Version of the internal protocol; both sides of a session must have the same."""
 MAX_BATCHES: Final = 8
 MAX_ROWS: Final = 1024

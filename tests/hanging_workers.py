@@ -20,6 +20,7 @@ from minedraft.services.coordinator.engine import Engine
 from minedraft.services.coordinator.membership import Membership
 from minedraft.services.coordinator.timeline import Timeline
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, server_options
+from minedraft.transport.fence import Coordinator
 from minedraft.transport.status import ErrorInterceptor
 from minedraft.transport.worker_service import DrafterServicer, VerifierServicer
 from tests.membership_world import FINGERPRINT, identity
@@ -147,7 +148,9 @@ class HangingWorld:
             reconnect_s=0.01,
             step_timeout_s=self._step_timeout_s,
         )
-        self.membership = Membership(config, self.engine, FINGERPRINT)
+        self.membership = Membership(
+            config, self.engine, FINGERPRINT, coordinator=Coordinator("c1")
+        )
         running = asyncio.create_task(self.membership.run())
         try:
             await self.until(lambda: self.core.epoch > 0)

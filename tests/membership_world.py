@@ -13,7 +13,7 @@ from itertools import count
 from typing import Self
 
 from minedraft.admin import Mode
-from minedraft.errors import WorkerUnavailableError
+from minedraft.errors import WorkerHeldError, WorkerUnavailableError
 from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity, WorkerInfo
 from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.config import CoordinatorConfig
@@ -55,6 +55,7 @@ class WorkerDouble:
         self.loaded: list[str] = []
         self.models = {}  # of links by epoch; `info` has that of the next one
         self.is_open = self.is_closed = False
+        self.held_by = ""
         self.plans: deque = deque()
         self._answers: asyncio.Queue = asyncio.Queue()
 
@@ -116,6 +117,8 @@ class WorkerDouble:
 
     @asynccontextmanager
     async def session(self, timeout_s):
+        if self.held_by:
+            raise WorkerHeldError(f"this worker belongs to {self.held_by}")
         self.is_open = True
         self.models.clear()
         if self.info.acceptance:
@@ -198,7 +201,7 @@ class MembershipWorld:
         worker = self.workers[address] = WorkerDouble(self, address, info)
         return worker
 
-    def _connect(self, address, credentials, *, server_name=""):
+    def _connect(self, address, credentials, *, server_name="", coordinator=None):
         self.num_dials[address] += 1
         return self.workers.get(address) or _Absent(address)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import structlog
 
 from minedraft.errors import DrainingError, PreconditionError
+from minedraft.transport.fence import Fence, coordinator_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,14 +24,18 @@ Answer = TypeVar("Answer")
 _MAX_QUEUED_PLANS = 64
 """A coordinator has at most one plan a batch in flight and a few that only close rows."""
 
+BEGUN = (("minedraft-session", "begun"),)
+"""Metadata of a session that was given: one that was refused ends without."""
+
 
 class PlanSessions(Generic[Plan, Answer]):
     """Runs plans first-in first-out and streams the answers back.
 
-    A new session ends the one before it: there is one coordinator, and a restarted one must not
-    wait for its predecessor's connection to time out.
+    The worker belongs to the coordinator whose session is open (`fence`). A new session of the same
+    one ends the one before it: it must not wait until the old connection has timed out.
 
     Args:
+        role: Of the worker, for messages.
         decode: Message -> plan.
         encode: Answer -> message.
         begin: Called when a session starts: forget all rows.
@@ -43,6 +48,7 @@ class PlanSessions(Generic[Plan, Answer]):
     def __init__(
         self,
         *,
+        role: str = "worker",
         decode: Callable[[Any], Plan],
         encode: Callable[[Answer], Any],
         begin: Callable[[], Awaitable[None]],
@@ -52,6 +58,7 @@ class PlanSessions(Generic[Plan, Answer]):
         self._encode = encode
         self._begin = begin
         self._start = start
+        self._fence = Fence(role)
         self._leaving: asyncio.Future[None] | None = None
         """Of the running session: resolved with why it must end."""
         self._turn = asyncio.Lock()
@@ -63,6 +70,16 @@ class PlanSessions(Generic[Plan, Answer]):
     def is_connected(self) -> bool:
         """Whether a coordinator is there."""
         return self._leaving is not None
+
+    def check_caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Check that a call comes from the coordinator whose session is open.
+
+        Raises:
+            WorkerHeldError: another one's is.
+            PreconditionError: none is.
+            InvalidRequestError: the call does not say whose it is.
+        """
+        self._fence.check(coordinator_of(context.invocation_metadata()))
 
     async def drain(self) -> None:
         """End the session: the coordinator goes on without this worker."""
@@ -77,25 +94,32 @@ class PlanSessions(Generic[Plan, Answer]):
     async def serve(
         self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        """Handle one Session RPC until the coordinator leaves or another one comes.
+        """Handle one Session RPC until the coordinator leaves or opens another one.
 
         Raises:
+            WorkerHeldError: the session of another coordinator is open.
+            InvalidRequestError: the call does not say whose it is.
             ExceptionGroup: what a plan, the codec or the stream raised.
         """
+        coordinator = coordinator_of(context.invocation_metadata())
+        self._fence.take(coordinator)
         if self._leaving is not None and not self._leaving.done():
-            self._leaving.set_exception(PreconditionError("another coordinator opened a session"))
+            self._leaving.set_exception(
+                PreconditionError("the same coordinator opened another session")
+            )
         leaving = self._leaving = asyncio.get_running_loop().create_future()
         answers = self._answers = asyncio.Queue()  # bounded by the plans in flight
-        log.info("session.started", peer=context.peer())
+        log.info("session.started", peer=context.peer(), coordinator=str(coordinator))
         try:
             async with self._turn:
                 await self._begin()
                 # The coordinator waits for this: `begin` would drop a link formed before it.
-                await context.send_initial_metadata(())
+                await context.send_initial_metadata(BEGUN)
                 await self._run(requests, answers, leaving, context)
         finally:
             if self._leaving is leaving:
                 self._leaving = self._answers = None
+                self._fence.leave()
             leaving.cancel()
             log.info("session.ended")
 

@@ -27,6 +27,7 @@ from minedraft.plans import (
 )
 from minedraft.transport import plan_codec
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, open_channel
+from minedraft.transport.plan_session import BEGUN
 from minedraft.transport.status import UnknownMethodError, from_rpc_error
 from minedraft.transport.worker_service import link_spec_to_proto
 from minedraft.v1 import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from minedraft.security.credentials import Credentials
+    from minedraft.transport.fence import Coordinator
     from minedraft.types import ModelInfo
 
 log = structlog.get_logger(__name__)
@@ -59,7 +61,16 @@ _NAMES = {
 
 
 class _Connection(Generic[Plan, Answer]):
-    """What both kinds share. Use as an async context manager; plans are queued by `send`."""
+    """What both kinds share; plans are queued by `send`.
+
+    Args:
+        address: `host:port`.
+        encode: Plan -> message.
+        decode: Message -> answer.
+        credentials: Who this process is.
+        server_name: Name of the worker's certificate, if not that of its address.
+        coordinator: Who this coordinator is to its workers; None may only ask who they are.
+    """
 
     def __init__(
         self,
@@ -67,9 +78,12 @@ class _Connection(Generic[Plan, Answer]):
         encode: Callable[[Plan], Any],
         decode: Callable[[Any], Answer],
         credentials: Credentials | None,
+        *,
         server_name: str = "",
+        coordinator: Coordinator | None = None,
     ) -> None:
         self.address = address
+        self._metadata = coordinator.metadata if coordinator is not None else ()
         self._encode = encode
         self._decode = decode
         self._channel = open_channel(
@@ -104,7 +118,7 @@ class _Connection(Generic[Plan, Answer]):
     async def _call(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
         try:
             async with asyncio.timeout(timeout_s + 1.0):  # grpc's own deadline comes first
-                answer = await method(request, timeout=timeout_s)
+                answer = await method(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as err:
             raise from_rpc_error(err) from None
         except TimeoutError:
@@ -139,6 +153,7 @@ class _Connection(Generic[Plan, Answer]):
             The answers. Their end is always an error.
 
         Raises:
+            WorkerHeldError: it serves another coordinator.
             MineDraftError: the worker ended the session with an error.
             WorkerUnavailableError: the connection broke, or the worker ended it without one.
         """
@@ -160,7 +175,9 @@ class _Connection(Generic[Plan, Answer]):
         """Wait until the worker has begun the session."""
         try:
             async with asyncio.timeout(timeout_s):
-                await call.initial_metadata()
+                if not set(BEGUN) <= set(await call.initial_metadata() or ()):
+                    await call.read()  # raises what it was refused with
+                    raise WorkerUnavailableError(f"{self.address} gave no session")
         except TimeoutError:
             raise WorkerUnavailableError(
                 f"{self.address}: no session within {timeout_s} s"
@@ -215,12 +232,19 @@ def _description(formed: Any) -> str:
 class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
     """One connection to a verifier."""
 
-    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials | None = None,
+        *,
+        coordinator: Coordinator | None = None,
+    ) -> None:
         super().__init__(
             address,
             plan_codec.verify_plan_to_proto,
             plan_codec.verify_answer_from_proto,
             credentials,
+            coordinator=coordinator,
         )
         self._stub = verifier_pb2_grpc.VerifierStub(self._channel)
 
@@ -250,21 +274,27 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
         self, timeout_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[VerifyResult | LinkLost]]:
         """Open the session; see `_session`."""
-        return self._session(self._stub.Session(), timeout_s)
+        return self._session(self._stub.Session(metadata=self._metadata), timeout_s)
 
 
 class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
     """One connection to a drafter."""
 
     def __init__(
-        self, address: str, credentials: Credentials | None = None, *, server_name: str = ""
+        self,
+        address: str,
+        credentials: Credentials | None = None,
+        *,
+        server_name: str = "",
+        coordinator: Coordinator | None = None,
     ) -> None:
         super().__init__(
             address,
             plan_codec.draft_plan_to_proto,
             plan_codec.draft_answer_from_proto,
             credentials,
-            server_name,
+            server_name=server_name,
+            coordinator=coordinator,
         )
         self._stub = drafter_pb2_grpc.DrafterStub(self._channel)
 
@@ -307,4 +337,4 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
         self, timeout_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[DraftResult | LinkLost]]:
         """Open the session; see `_session`."""
-        return self._session(self._stub.Session(), timeout_s)
+        return self._session(self._stub.Session(metadata=self._metadata), timeout_s)

@@ -128,6 +128,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
     def __init__(self, handler: VerifierHandler) -> None:
         self._handler = handler
         self.sessions: PlanSessions[VerifyPlan, VerifyResult | LinkLost] = PlanSessions(
+            role="verifier",
             decode=plan_codec.verify_plan_from_proto,
             encode=_encode_verify_answer,
             begin=handler.begin_session,
@@ -153,9 +154,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         )
 
     async def FormLink(  # noqa: N802 gRPC's name
-        self, request: types_pb2.FormLinkRequest, _context: Any
+        self, request: types_pb2.FormLinkRequest, context: Any
     ) -> types_pb2.FormLinkResponse:
         """Form this end of a link."""
+        self.sessions.check_caller(context)
         description = await self._handler.form_link(link_spec_from_proto(request))
         return types_pb2.FormLinkResponse(description=description)
 
@@ -172,6 +174,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
     def __init__(self, handler: DrafterHandler) -> None:
         self._handler = handler
         self.sessions: PlanSessions[DraftPlan, DraftResult | LinkLost] = PlanSessions(
+            role="drafter",
             decode=plan_codec.draft_plan_from_proto,
             encode=_encode_draft_answer,
             begin=handler.begin_session,
@@ -195,23 +198,26 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
         )
 
     async def FormLink(  # noqa: N802 gRPC's name
-        self, request: drafter_pb2.DrafterFormLinkRequest, _context: Any
+        self, request: drafter_pb2.DrafterFormLinkRequest, context: Any
     ) -> drafter_pb2.DrafterFormLinkResponse:
         """Form this end of a link."""
+        self.sessions.check_caller(context)
         description = await self._handler.form_link(link_spec_from_proto(request.link))
         return drafter_pb2.DrafterFormLinkResponse(description=description)
 
     async def DropLink(  # noqa: N802 gRPC's name
-        self, request: drafter_pb2.DrafterDropLinkRequest, _context: Any
+        self, request: drafter_pb2.DrafterDropLinkRequest, context: Any
     ) -> drafter_pb2.DrafterDropLinkResponse:
         """Give a link up."""
+        self.sessions.check_caller(context)
         await self._handler.drop_link(request.epoch)
         return drafter_pb2.DrafterDropLinkResponse()
 
     async def LoadModel(  # noqa: N802 gRPC's name
-        self, request: drafter_pb2.DrafterLoadModelRequest, _context: Any
+        self, request: drafter_pb2.DrafterLoadModelRequest, context: Any
     ) -> drafter_pb2.DrafterLoadModelResponse:
         """Load another model beside the one in use."""
+        self.sessions.check_caller(context)
         info = await self._handler.load_model(request.model, request.tokenizer_fingerprint)
         return drafter_pb2.DrafterLoadModelResponse(model=plan_codec.model_info_to_proto(info))
 

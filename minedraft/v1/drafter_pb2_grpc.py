@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class DrafterStub(object):
-    """A draft model. Its state is a cache: the coordinator can rebuild it at any time.
+    """A draft model. Its state is a cache: the coordinator can rebuild it at any time. It belongs to the
+    coordinator whose session is open, as a Verifier does.
     """
 
     def __init__(self, channel):
@@ -63,7 +64,8 @@ class DrafterStub(object):
 
 
 class DrafterServicer(object):
-    """A draft model. Its state is a cache: the coordinator can rebuild it at any time.
+    """A draft model. Its state is a cache: the coordinator can rebuild it at any time. It belongs to the
+    coordinator whose session is open, as a Verifier does.
     """
 
     def GetInfo(self, request, context):
@@ -139,7 +141,8 @@ def add_DrafterServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Drafter(object):
-    """A draft model. Its state is a cache: the coordinator can rebuild it at any time.
+    """A draft model. Its state is a cache: the coordinator can rebuild it at any time. It belongs to the
+    coordinator whose session is open, as a Verifier does.
     """
 
     @staticmethod

@@ -27,7 +27,10 @@ if _version_not_supported:
 
 
 class VerifierStub(object):
-    """The target model. One coordinator at a time: a new session ends the old one.
+    """The target model. It belongs to the coordinator whose session is open: every call but GetInfo says
+    in its metadata who makes it (minedraft-coordinator: id of the process, 1..64 of [0-9A-Za-z_.-];
+    minedraft-coordinator-name: where it runs, at most 128 printable ASCII characters). Those of others
+    are refused with FAILED_PRECONDITION; a new session of the same one ends the old one.
     """
 
     def __init__(self, channel):
@@ -54,7 +57,10 @@ class VerifierStub(object):
 
 
 class VerifierServicer(object):
-    """The target model. One coordinator at a time: a new session ends the old one.
+    """The target model. It belongs to the coordinator whose session is open: every call but GetInfo says
+    in its metadata who makes it (minedraft-coordinator: id of the process, 1..64 of [0-9A-Za-z_.-];
+    minedraft-coordinator-name: where it runs, at most 128 printable ASCII characters). Those of others
+    are refused with FAILED_PRECONDITION; a new session of the same one ends the old one.
     """
 
     def GetInfo(self, request, context):
@@ -65,7 +71,8 @@ class VerifierServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Session(self, request_iterator, context):
-        """Plans in, results out, in order. All rows die with the stream.
+        """Plans in, results out, in order. All rows die with the stream. It has begun when the initial
+        metadata come with minedraft-session: begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,7 +112,10 @@ def add_VerifierServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Verifier(object):
-    """The target model. One coordinator at a time: a new session ends the old one.
+    """The target model. It belongs to the coordinator whose session is open: every call but GetInfo says
+    in its metadata who makes it (minedraft-coordinator: id of the process, 1..64 of [0-9A-Za-z_.-];
+    minedraft-coordinator-name: where it runs, at most 128 printable ASCII characters). Those of others
+    are refused with FAILED_PRECONDITION; a new session of the same one ends the old one.
     """
 
     @staticmethod

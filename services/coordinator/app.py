@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +18,7 @@ from minedraft.services.coordinator.membership import Membership
 from minedraft.services.coordinator.timeline import Timeline
 from minedraft.services.coordinator.tokenizer import Tokenizer
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
+from minedraft.transport.fence import Coordinator
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
 from minedraft.transport.server import serve
 from minedraft.worker.identity import draw_identity
@@ -65,18 +67,20 @@ async def run(
         max_waiting=config.max_waiting_requests,
     )
     engine = Engine(core, Timeline())
+    identity = draw_identity()
     membership = Membership(
         config,
         engine,
         tokenizer.fingerprint if tokenizer else "",
         credentials,
         num_token_ids=tokenizer.vocab_size if tokenizer else 0,
+        coordinator=Coordinator(identity.instance_id, _name(config.listen, identity.pid)),
     )
     handler = Handler(
         config=config,
         engine=engine,
         membership=membership,
-        identity=draw_identity(),
+        identity=identity,
         tokenizer=tokenizer,
     )
     health: HealthServer | None = None
@@ -118,3 +122,9 @@ async def run(
         stop=stop,
         on_bound=on_bound,
     )
+
+
+def _name(listen: str, pid: int) -> str:
+    """Where this coordinator is to be found, for whoever reads why another one is not served."""
+    host = socket.gethostname().encode("ascii", "replace").decode()[:64]
+    return f"{listen} on {host}, pid {pid}"

@@ -18,11 +18,13 @@ from minedraft.errors import (
     PreconditionError,
     ProtocolError,
     StateError,
+    WorkerHeldError,
     WorkerUnavailableError,
 )
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.handshake import check_drafter, check_verifier
+from minedraft.services.coordinator.hold import NOT_HELD, Hold
 from minedraft.services.coordinator.link_keeper import LinkKeeper
 from minedraft.services.coordinator.links import Linker
 from minedraft.services.coordinator.members import Member
@@ -38,12 +40,17 @@ if TYPE_CHECKING:
     from minedraft.security.credentials import Credentials
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.engine import Engine
+    from minedraft.transport.fence import Coordinator
     from minedraft.types import ModelInfo
 
 _HANDSHAKE_S = 5.0
 _RESOLVE_S = 2.0
 _TWIN_S = 30.0
 """Pause before a process is dialled again that another address stands for already."""
+_HELD_S = 1.0
+"""Pause before a worker that serves another coordinator is asked again."""
+_KEEP_DRAFTERS_S = 15.0
+"""Longest that drafters are kept without a verifier: whoever holds that one needs them."""
 
 
 class Membership:
@@ -55,6 +62,7 @@ class Membership:
         tokenizer_fingerprint: Of the coordinator's own tokenizer; "": not compared.
         credentials: Who this coordinator is to its workers.
         num_token_ids: Of that tokenizer; a model's vocabulary may be padded beyond them.
+        coordinator: Who this is to its workers: each serves one at a time.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class Membership:
         credentials: Credentials | None = None,
         *,
         num_token_ids: int = 0,
+        coordinator: Coordinator | None = None,
     ) -> None:
         self.engine = engine
         self.verifier: Member[VerifierConnection] = Member("verifier", config.verifier)
@@ -84,6 +93,8 @@ class Membership:
         self._fingerprint = tokenizer_fingerprint
         self.num_token_ids = num_token_ids
         self._credentials = credentials
+        self._coordinator = coordinator
+        self._hold = Hold(_KEEP_DRAFTERS_S)
         self._owners: dict[str, Member[DrafterConnection]] = {}
         """Who has, or is opening, the session of a drafter process; by its instance id."""
         self._stalled: VerifierConnection | None = None
@@ -91,7 +102,6 @@ class Membership:
         self._watchdog: Watchdog[Member[Any]] = Watchdog(
             config.step_timeout_s, self._owed, self._leave_stalled
         )
-        self._target_known = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
 
@@ -153,11 +163,23 @@ class Membership:
             member.last_error = peer.reason
             is_refusal = isinstance(peer.error, IncompatibleWorkerError | PreconditionError)
             member.refusal = peer.error if is_refusal else None
+            if isinstance(peer.error, WorkerHeldError):
+                member.retry_s = _HELD_S
+                if member is self.verifier:
+                    self._give_drafters_back()
             pause_s, member.retry_s = member.retry_s or peer.pause_s, 0.0
             await asyncio.sleep(pause_s)
 
+    def _give_drafters_back(self) -> None:
+        """Another coordinator holds the verifier, so it needs them."""
+        self._hold.refused()
+        for drafter in self.drafters:
+            drafter.last_error = NOT_HELD
+
     async def _verifier_session(self, member: Member[VerifierConnection], peer: Supervised) -> None:
-        connection = VerifierConnection(member.address, self._credentials)
+        connection = VerifierConnection(
+            member.address, self._credentials, coordinator=self._coordinator
+        )
         by_failure = False
         try:
             info = await connection.get_info(_HANDSHAKE_S)
@@ -173,7 +195,7 @@ class Membership:
                 member.info, member.connection, member.last_error = info, connection, ""
                 peer.works()
                 peer.say("worker.joined", level=INFO, instance_id=info.identity.instance_id)
-                self._target_known.set()
+                self._hold.taken()
                 self.engine.verifier_up(info.model, connection.send)
                 self.links.look()
                 async for answer in answers:
@@ -193,6 +215,7 @@ class Membership:
                 for drafter in self.drafters:
                     self.links.unlink(drafter)
                 is_stalled = connection is self._stalled
+                self._hold.lost()
                 self.engine.verifier_lost(by_failure=by_failure or is_stalled)
             await connection.close()
 
@@ -219,9 +242,12 @@ class Membership:
         await connection.close(WorkerUnavailableError(why))
 
     async def _drafter_session(self, member: Member[DrafterConnection], peer: Supervised) -> None:
-        await self._target_known.wait()  # there is nothing to compare it with before
+        await self._hold.wait()  # until then there is nothing to compare it with, either
         connection = DrafterConnection(
-            member.address, self._credentials, server_name=member.server_name
+            member.address,
+            self._credentials,
+            server_name=member.server_name,
+            coordinator=self._coordinator,
         )
         try:
             info = await connection.get_info(_HANDSHAKE_S)
@@ -229,7 +255,10 @@ class Membership:
             member.info = info
             self.linker.check(info)
             with self._owned(member, info.identity.instance_id):
-                async with connection.session(_HANDSHAKE_S) as answers:
+                async with (
+                    self._hold.lasts(),
+                    connection.session(_HANDSHAKE_S) as answers,
+                ):
                     member.connection, member.last_error = connection, ""
                     peer.works()
                     peer.say("worker.joined", level=INFO, instance_id=info.identity.instance_id)

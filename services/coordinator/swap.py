@@ -108,7 +108,8 @@ class Swapper:
     async def _swap(self, order: SwapOrder, began: int) -> SwapResult:
         target = self._membership.model
         if target is None or self._membership.verifier.connection is None:
-            raise PreconditionError("no verifier to compare a new drafter with")
+            why = self._membership.verifier.last_error or "none has joined yet"
+            raise PreconditionError(f"no verifier to compare a new drafter with: {why}")
         old = self._old(order.replace)
         if order.address:
             new = await self._join(order.address)

@@ -84,7 +84,8 @@ class Cluster:
 
     @asynccontextmanager
     async def another_coordinator(self, config: CoordinatorConfig) -> AsyncIterator[Client]:
-        """A second coordinator takes the workers over from the first."""
+        """A second coordinator takes the workers over from the first, which ends."""
+        await self.coordinator.stop()
         service = Service(run_coordinator, replace(config, grace_s=0.1, reconnect_s=0.02))
         client = await Client.connect(await service.start())
         try:

@@ -3,8 +3,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
-from minedraft.errors import DrainingError, PreconditionError, ProtocolError
+from minedraft.errors import (
+    DrainingError,
+    InvalidRequestError,
+    PreconditionError,
+    ProtocolError,
+    WorkerHeldError,
+)
+from minedraft.transport.fence import Coordinator
 from minedraft.transport.plan_session import PlanSessions
 from minedraft.transport.status import _leaf
 
@@ -12,12 +20,16 @@ from minedraft.transport.status import _leaf
 class Context:
     """What a session needs of a gRPC context."""
 
-    def __init__(self) -> None:
+    def __init__(self, coordinator: str) -> None:
+        self.coordinator = coordinator
         self.written: list[str] = []
         self.has_begun = False
 
     def peer(self) -> str:
         return "ipv4:test"
+
+    def invocation_metadata(self):
+        return Coordinator(self.coordinator, "here").metadata if self.coordinator else ()
 
     async def send_initial_metadata(self, metadata) -> None:
         self.has_begun = True
@@ -63,8 +75,8 @@ class Worker:
 class Session:
     """One Session RPC."""
 
-    def __init__(self, worker: Worker) -> None:
-        self.context = Context()
+    def __init__(self, worker: Worker, coordinator: str = "a") -> None:
+        self.context = Context(coordinator)
         self._requests: asyncio.Queue[str | None] = asyncio.Queue()
         self.task = asyncio.create_task(worker.sessions.serve(self._stream(), self.context))
 
@@ -202,7 +214,7 @@ async def test_a_new_session_ends_the_old_one_and_starts_clean(worker, session):
     second = Session(worker)
     error = await session.error()
     assert isinstance(error, PreconditionError)
-    assert "another coordinator" in str(error)
+    assert "opened another session" in str(error)
     assert worker.began == 2
     assert worker.sessions.is_connected
     worker.sessions.push("note")
@@ -248,7 +260,7 @@ async def test_an_old_plan_that_the_new_session_wakes_is_not_started_either(work
     await second.task
 
 
-async def test_of_many_coordinators_that_come_at_once_the_last_one_stays(worker, session):
+async def test_of_many_sessions_of_one_coordinator_the_last_one_stays(worker, session):
     others = [Session(worker) for _ in range(3)]
     await settled()
     for ended in (session, *others[:2]):
@@ -295,6 +307,52 @@ async def test_a_session_between_two_that_gives_up_lets_nobody_pass(worker, sess
     with pytest.raises(asyncio.CancelledError):
         await second.task
     assert isinstance(await session.error(), PreconditionError)
+
+
+async def test_another_coordinator_is_refused_until_the_session_ends(worker, session):
+    session.send("a")
+    await settled()
+    for _ in range(2):
+        with pytest.raises(WorkerHeldError, match=r"belongs to coordinator a \(here\)"):
+            await Session(worker, "b").task
+    assert worker.began == 1
+    worker.running["a"].set_result("A")
+    await settled()
+    assert session.context.written == ["<A>"]
+    session.leave()
+    await session.task
+    second = Session(worker, "b")
+    await settled()
+    assert second.context.has_begun
+    with pytest.raises(WorkerHeldError, match="belongs to coordinator b"):
+        await Session(worker, "a").task
+    second.leave()
+    await second.task
+
+
+async def test_who_is_refused_is_logged_once_not_at_each_try(worker, session):
+    with capture_logs() as logs:
+        for other in ("b", "c", "b", "c"):
+            with pytest.raises(WorkerHeldError):
+                await Session(worker, other).task
+    assert [line["to"] for line in logs] == ["coordinator b (here)", "coordinator c (here)"]
+
+
+@pytest.mark.parametrize("who", ["", "two words", "x" * 65])
+async def test_a_session_of_nobody_is_refused(worker, who):
+    with pytest.raises(InvalidRequestError, match="minedraft-coordinator="):
+        await Session(worker, who).task
+    assert worker.began == 0
+
+
+async def test_orders_are_the_holders_alone(worker, session):
+    worker.sessions.check_caller(Context("a"))
+    with pytest.raises(WorkerHeldError, match="belongs to coordinator a"):
+        worker.sessions.check_caller(Context("b"))
+    session.leave()
+    await session.task
+    with pytest.raises(PreconditionError, match="no session open"):
+        worker.sessions.check_caller(Context("a"))
 
 
 async def test_draining_ends_the_session_with_an_error_that_says_so(worker, session):

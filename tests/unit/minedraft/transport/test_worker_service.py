@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
-from minedraft.errors import InvalidRequestError
+from minedraft.errors import InvalidRequestError, PreconditionError, WorkerHeldError
 from minedraft.link.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
@@ -17,6 +18,7 @@ from minedraft.plans import (
     WorkerInfo,
 )
 from minedraft.transport import plan_codec
+from minedraft.transport.fence import Coordinator
 from minedraft.transport.worker_service import (
     DrafterServicer,
     VerifierServicer,
@@ -67,17 +69,39 @@ class Handler:
 
 
 class Context:
-    def __init__(self) -> None:
+    def __init__(self, coordinator: str = "c1") -> None:
         self.written: asyncio.Queue = asyncio.Queue()
+        self.begun = asyncio.Event()
+        self.coordinator = coordinator
 
     def peer(self) -> str:
         return "test"
 
+    def invocation_metadata(self):
+        return Coordinator(self.coordinator, "here").metadata
+
     async def send_initial_metadata(self, metadata) -> None:
-        pass
+        self.begun.set()
 
     async def write(self, message) -> None:
         self.written.put_nowait(message)
+
+
+@asynccontextmanager
+async def session_of(servicer):
+    """The servicer while coordinator c1 has a session open."""
+    context, gate = Context(), asyncio.Event()
+
+    async def requests():
+        await gate.wait()
+        return
+        yield
+
+    session = asyncio.create_task(servicer.Session(requests(), context))
+    await context.begun.wait()
+    yield servicer
+    gate.set()
+    await session
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -110,16 +134,36 @@ async def test_both_say_who_they_are():
 async def test_orders_reach_the_handler():
     handler = Handler()
     order = link_spec_to_proto(spec())
-    formed = await VerifierServicer(handler).FormLink(order, None)
+    async with session_of(VerifierServicer(handler)) as verifier:
+        formed = await verifier.FormLink(order, Context())
     assert formed.description == "a link"
-    drafter = DrafterServicer(handler)
-    formed = await drafter.FormLink(drafter_pb2.DrafterFormLinkRequest(link=order), None)
-    assert formed.description == "a link"
-    await drafter.DropLink(drafter_pb2.DrafterDropLinkRequest(epoch=7), None)
-    request = drafter_pb2.DrafterLoadModelRequest(model="new", tokenizer_fingerprint="f")
-    loaded = await drafter.LoadModel(request, None)
+    async with session_of(DrafterServicer(handler)) as drafter:
+        formed = await drafter.FormLink(drafter_pb2.DrafterFormLinkRequest(link=order), Context())
+        assert formed.description == "a link"
+        await drafter.DropLink(drafter_pb2.DrafterDropLinkRequest(epoch=7), Context())
+        request = drafter_pb2.DrafterLoadModelRequest(model="new", tokenizer_fingerprint="f")
+        loaded = await drafter.LoadModel(request, Context())
     assert plan_codec.model_info_from_proto(loaded.model) == MODEL
-    assert handler.asked == [spec(), spec(), 7, ("new", "f")]
+    assert handler.asked == ["begin", spec(), "begin", spec(), 7, ("new", "f")]
+
+
+async def test_orders_of_a_coordinator_without_the_session_reach_nobody():
+    handler, other = Handler(), Context("c2")
+    order = link_spec_to_proto(spec())
+    async with session_of(VerifierServicer(handler)) as verifier:
+        with pytest.raises(WorkerHeldError, match="this verifier belongs to coordinator c1"):
+            await verifier.FormLink(order, other)
+    async with session_of(DrafterServicer(handler)) as drafter:
+        for call, request in (
+            (drafter.FormLink, drafter_pb2.DrafterFormLinkRequest(link=order)),
+            (drafter.DropLink, drafter_pb2.DrafterDropLinkRequest(epoch=7)),
+            (drafter.LoadModel, drafter_pb2.DrafterLoadModelRequest(model="new")),
+        ):
+            with pytest.raises(WorkerHeldError, match="this drafter belongs to coordinator c1"):
+                await call(request, other)
+    with pytest.raises(PreconditionError, match="no session open"):
+        await drafter.DropLink(drafter_pb2.DrafterDropLinkRequest(epoch=7), Context())
+    assert handler.asked == ["begin", "begin"]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from minedraft.plans import LinkLost
 from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.discovery import DrafterName
 from tests.engine_world import make_sample, read
-from tests.membership_world import MembershipWorld, settled
+from tests.membership_world import DRAFTER, MembershipWorld, settled
 from tests.worker_doubles import continuation
 
 
 @pytest.fixture
 async def world(monkeypatch):
+    monkeypatch.setattr(membership_module, "_HELD_S", 0.0)
     async with MembershipWorld(monkeypatch) as world:
         yield world
 
@@ -287,3 +288,58 @@ async def test_the_same_complaint_is_logged_once(monkeypatch):
     assert world.membership.verifier.last_error == "verifier:1 is not there"
     lost = [entry for entry in logs if entry["event"] == "worker.lost"]
     assert [entry["address"] for entry in lost] == ["verifier:1"]
+
+
+async def test_who_holds_the_verifier_is_said_and_drafters_are_left_to_it(world):
+    verifier, drafter = world.verifier(), world.drafter()
+    verifier.held_by = drafter.held_by = "coordinator b"
+    status = world.membership.status
+    await world.until(lambda: "belongs to coordinator b" in status()[0].last_error)
+    await settled()
+    assert world.num_dials[DRAFTER] == 0
+    assert "does not hold the verifier" in status()[1].last_error
+    verifier.held_by = drafter.held_by = ""
+    await world.until(lambda: world.core.epoch == 1)
+    assert [worker.last_error for worker in status()[:2]] == ["", ""]
+
+
+async def test_drafters_are_given_back_when_the_verifier_belongs_to_another_coordinator(world):
+    """Else one coordinator has the verifier, the other one its drafters."""
+    verifier, drafter = world.verifier(), world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    verifier.end()
+    verifier = world.verifier()
+    verifier.held_by = "coordinator b"
+    await world.until(lambda: not drafter.is_open)
+    assert drafter.is_closed
+    member = world.membership.drafters[0]
+    assert (member.connection, member.link_epoch) == (None, 0)
+    await settled()
+    assert not drafter.is_open
+    verifier.held_by = ""
+    await world.until(lambda: world.core.epoch == 2)
+
+
+async def test_drafters_stay_while_the_verifier_may_come_back_and_not_for_longer(monkeypatch):
+    for keep_s, is_kept in ((60.0, True), (0.0, False)):
+        monkeypatch.setattr(membership_module, "_KEEP_DRAFTERS_S", keep_s)
+        async with MembershipWorld(monkeypatch) as world:
+            verifier, drafter = world.verifier(), world.drafter()
+            await world.until(lambda: world.core.epoch == 1)
+            verifier.end()
+            await world.until(lambda: world.core.verifier_info is None)
+            await settled()
+            assert drafter.is_open is is_kept
+            world.verifier()
+            await world.until(lambda: world.core.epoch == 2)
+
+
+async def test_a_drafter_of_another_coordinator_is_asked_again_and_joins_when_it_is_free(world):
+    world.verifier()
+    drafter = world.drafter()
+    drafter.held_by = "coordinator b"
+    member = world.membership.drafters[0]
+    await world.until(lambda: "belongs to coordinator b" in member.last_error)
+    assert world.core.verifier_info is not None
+    drafter.held_by = ""
+    await world.until(lambda: world.core.epoch == 1)

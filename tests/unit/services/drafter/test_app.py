@@ -6,6 +6,7 @@ import weakref
 
 from minedraft.services.drafter import app
 from minedraft.services.drafter.config import DrafterConfig
+from minedraft.transport.fence import Coordinator
 from minedraft.transport.worker_client import DrafterConnection
 from tests.fake_runner import FakeRunner
 
@@ -37,9 +38,10 @@ async def test_the_first_model_is_let_go_when_another_has_taken_its_place(monkey
     config = DrafterConfig("first", listen="127.0.0.1:0")
     async with asyncio.TaskGroup() as group:
         group.create_task(app.run(config, ready=address.set_result, stop=stop))
-        connection = DrafterConnection(await address)
-        assert source.first_model() is not None
-        await connection.load_model("second", "f", CALL_S)
+        connection = DrafterConnection(await address, coordinator=Coordinator("c1"))
+        async with connection.session(CALL_S):
+            assert source.first_model() is not None
+            await connection.load_model("second", "f", CALL_S)
         await connection.close()
         is_held = source.first_model() is not None
         stop.set()
