@@ -28,7 +28,7 @@ from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, run_bench
 from minedraft.bench.table import lines, table
 from minedraft.cli.cluster import MAX_BATCH, ClusterSpec
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
 from minedraft.cli.serve import find_models, started
 from minedraft.client import Client
 from minedraft.errors import ConfigError
@@ -67,6 +67,7 @@ def bench(
     pair: Annotated[str, typer.Option(help="Likewise: a pair of demo models.")] = "",
     dtype: Annotated[str, typer.Option(help="Of its own services.")] = "float32",
     num_blocks: Annotated[int, typer.Option(min=1, help="Of its own services.")] = 1024,
+    http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
     """Measure AR, SD and PSD with the same prompts, greedy, and compare their outputs."""
@@ -94,7 +95,7 @@ def bench(
             drafter_kind="model" if synthetic_acceptance is None else "synthetic",
             num_blocks=num_blocks,
         )
-    result = asyncio.run(_bench(options, address, spec, security))
+    result = asyncio.run(_bench(options, address, spec, security, http_proxy=http_proxy))
     show(result, out)
     if json_file is not None:
         write_json(json_file, result)
@@ -102,13 +103,20 @@ def bench(
 
 
 async def _bench(
-    options: BenchOptions, address: str, spec: ClusterSpec | None, security: SecurityConfig
+    options: BenchOptions,
+    address: str,
+    spec: ClusterSpec | None,
+    security: SecurityConfig,
+    *,
+    http_proxy: bool,
 ) -> BenchResult:
     async with AsyncExitStack() as stack:
         if spec is not None:
             cluster = await stack.enter_async_context(started(spec))
-            address, security = cluster.address, spec.security
-        client = await Client.connect(address, timeout_s=CONNECT_TIMEOUT_S, security=security)
+            address, security, http_proxy = cluster.address, spec.security, False
+        client = await Client.connect(
+            address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+        )
         await stack.enter_async_context(client)
         with bars(err) as progress:
             return await run_bench(client, options, progress=progress)

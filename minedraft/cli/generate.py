@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from minedraft.api import Completion
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
 from minedraft.cli.streams import read_stdin
 from minedraft.client import SyncClient
 from minedraft.client.options import GenerateOptions
@@ -46,6 +46,7 @@ def generate(
     ] = None,
     system: Annotated[str, typer.Option(help="System message of the chat.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:  # fmt: skip
     """Generate text from one prompt."""
@@ -59,7 +60,9 @@ def generate(
         "n": n,
         "stop": stop or (),
     }
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
+    with SyncClient(
+        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+    ) as client:
         if chat is None:
             chat = client.model_info().has_chat_template
         messages = _messages(text, system) if chat else None
@@ -85,12 +88,15 @@ def chat(
     temperature: Temperature = 0.7,
     seed: Seed = None,
     system: Annotated[str, typer.Option(help="System message.")] = "",
+    http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
     """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends the chat."""
     history = [{"role": "system", "content": system}] if system else []
     options: GenerateOptions = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
+    with SyncClient(
+        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+    ) as client:
         name = client.model_info().model.name
         welcome = plain(f"{name} at {address}; Ctrl-D ends the chat")
         err.print(welcome, style="dim", soft_wrap=True)

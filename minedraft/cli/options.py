@@ -27,6 +27,14 @@ Address = Annotated[
         "--address", "-a", envvar="MINEDRAFT_ADDRESS", help="Coordinator to talk to, host:port."
     ),
 ]
+HttpProxy = Annotated[
+    bool,
+    typer.Option(
+        "--http-proxy",
+        envvar="MINEDRAFT_HTTP_PROXY",
+        help="Reach the coordinator through the proxy that http_proxy and no_proxy name.",
+    ),
+]
 ConnectTimeout = Annotated[
     float, typer.Option(help="Longest wait for the coordinator to answer, seconds.")
 ]

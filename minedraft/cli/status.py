@@ -15,7 +15,7 @@ from rich.text import Text
 
 from minedraft.admin import Status
 from minedraft.cli.console import cell
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, out
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, out
 from minedraft.client import SyncClient
 from minedraft.security.config import SecurityConfig
 
@@ -26,10 +26,13 @@ def status(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
+    http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
     """Show batches, workers, KV use and totals."""
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
+    with SyncClient(
+        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+    ) as client:
         if as_json:
             out.document(asdict(client.status()))
             return

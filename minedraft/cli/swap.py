@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err, out
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
 from minedraft.client import SyncClient
 from minedraft.client.client import SWAP_TIMEOUT_S
 from minedraft.errors import ConfigError
@@ -31,6 +31,7 @@ def swap(
         float, typer.Option(min=1.0, help="Longest the whole may take, seconds.")
     ] = SWAP_TIMEOUT_S,
     *,
+    http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
     """Change the drafter while requests run; the old one drafts until the new one has caught up."""
@@ -40,7 +41,9 @@ def swap(
         if drafter:
             check_dial(setting, drafter)
     with (
-        SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client,
+        SyncClient(
+            address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+        ) as client,
         err.status("loading and warming up; the old drafter goes on meanwhile"),
     ):
         result = client.swap_drafter(model=model, address=to, replace=replace, timeout_s=timeout)

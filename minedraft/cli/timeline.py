@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from minedraft.admin import Mode, Span
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, err
+from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err
 from minedraft.client import SyncClient
 from minedraft.errors import ConfigError
 from minedraft.security.config import SecurityConfig
@@ -27,12 +27,15 @@ def timeline(
     steps: Annotated[int, typer.Option(min=1, help="Verify steps in the picture.")] = 16,
     address: Address = DEFAULT_ADDRESS,
     *,
+    http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
     """Draw what drafter and verifier did lately."""
     if out is None and trace is None:
         raise ConfigError("out='', trace='': give --out picture.svg, --trace trace.json, or both")
-    with SyncClient(address, timeout_s=CONNECT_TIMEOUT_S, security=security) as client:
+    with SyncClient(
+        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+    ) as client:
         spans = client.timeline()
         mode = client.server_info().mode
     if not spans:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 from weakref import WeakSet
 
 from minedraft.admin import Mode, SwapOrder
@@ -80,6 +82,7 @@ class Client:
         request_timeout_s: float | None = REQUEST_TIMEOUT_S,
         retry: RetryPolicy = RETRY,
         security: SecurityConfig | None = None,
+        http_proxy: bool = False,
     ) -> Self:
         """Connect to a coordinator and make sure that it is one.
 
@@ -90,6 +93,8 @@ class Client:
             request_timeout_s: Deadline of every generation that brings none of its own.
             retry: How generations go on when the coordinator is away.
             security: Certificates and token; changed files are noticed. None: plaintext, nobody.
+            http_proxy: Go through the proxy that `http_proxy` and `no_proxy` in the environment
+                name; otherwise they mean nothing here.
 
         Raises:
             ConfigError: not an address, or a certificate or token file cannot be used.
@@ -103,8 +108,10 @@ class Client:
         credentials = None if security is None else await asyncio.to_thread(_identify, security)
         client = cls(
             PublicStub(
-                open_channel(address, credentials=credentials, own_connection=True),
-                streams=open_channel(address, credentials=credentials),
+                open_channel(
+                    address, credentials=credentials, own_connection=True, http_proxy=http_proxy
+                ),
+                streams=open_channel(address, credentials=credentials, http_proxy=http_proxy),
                 home=home,
             ),
             address=address,
@@ -119,6 +126,7 @@ class Client:
             raise WorkerUnavailableError(
                 f"no MineDraft coordinator answers at {address} (waited {timeout_s:g} s): "
                 "start one with `minedraft serve`, or name it with -a HOST:PORT"
+                f"{_proxy(used=http_proxy)}"
             ) from None
         except UnknownMethodError:
             await client.close()
@@ -292,3 +300,16 @@ def _identify(security: SecurityConfig) -> Credentials:
         )
     credentials.watch()
     return credentials
+
+
+def _proxy(*, used: bool) -> str:
+    """Say what became of the environment's proxy; nothing where it names none."""
+    host = urlsplit(getproxies().get("http", "")).hostname  # without the password it may have
+    if not host:
+        return ""
+    if used:
+        return f". It was asked for through the environment's http_proxy, {host}"
+    return (
+        f". The environment's http_proxy, {host}, was not used: want it with --http-proxy, "
+        "in Python http_proxy=True"
+    )

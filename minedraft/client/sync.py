@@ -80,6 +80,7 @@ class SyncClient:
         request_timeout_s: Deadline of every generation that brings none of its own.
         retry: How generations go on when the coordinator is away.
         security: Certificates and token; None: plaintext, nobody.
+        http_proxy: Go through the environment's proxy.
 
     Raises:
         WorkerUnavailableError: nobody answered in time.
@@ -98,6 +99,7 @@ class SyncClient:
         request_timeout_s: float | None = REQUEST_TIMEOUT_S,
         retry: RetryPolicy = RETRY,
         security: SecurityConfig | None = None,
+        http_proxy: bool = False,
     ) -> None:
         self._home = HomeProcess()
         self._loop = asyncio.new_event_loop()
@@ -115,6 +117,7 @@ class SyncClient:
                     request_timeout_s=request_timeout_s,
                     retry=retry,
                     security=security,
+                    http_proxy=http_proxy,
                 )
             )
         except BaseException:

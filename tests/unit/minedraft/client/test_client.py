@@ -209,6 +209,33 @@ async def test_connecting_to_nobody_names_the_address():
             await Client.connect(address, timeout_s=0.3)
 
 
+@pytest.fixture
+def proxied(monkeypatch):
+    """The environment of a company's laptop, where nobody listens at the proxy's port."""
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy", "grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://me:secret@127.0.0.1:9")
+
+
+async def test_the_environment_s_proxy_is_not_used(proxied):
+    async with serve(FakeCoordinator()) as fake, await Client.connect(fake.address) as client:
+        assert (await client.status()).num_running == 0
+
+
+async def test_who_asks_for_the_proxy_gets_it_and_the_message_names_it(proxied):
+    async with serve(FakeCoordinator()) as fake:
+        with pytest.raises(errors.WorkerUnavailableError, match=r"http_proxy, 127\.0\.0\.1") as it:
+            await Client.connect(fake.address, timeout_s=0.5, http_proxy=True)
+    assert "secret" not in str(it.value)
+
+
+async def test_a_proxy_that_was_not_used_is_named_with_its_option(proxied):
+    with pytest.raises(errors.WorkerUnavailableError, match="want it with --http-proxy") as caught:
+        await Client.connect("127.0.0.1:9", timeout_s=0.3)
+    assert "secret" not in str(caught.value)
+
+
 async def test_admin_calls_speak_plain_values(client: Client, fake: FakeCoordinator):
     assert await client.abort("a", "b") == 2
     assert (await client.model_info()).model.name == "fake-target"

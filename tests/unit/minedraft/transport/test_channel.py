@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from minedraft.security.channel import open_sync_channel
 from minedraft.services.coordinator.config import MAX_ROWS, CoordinatorConfig
 from minedraft.transport.channel import (
     MAX_CLIENT_MESSAGE_BYTES,
@@ -104,3 +105,21 @@ async def test_a_connection_carries_more_calls_than_a_coordinator_holds():
     assert dict(server_options(1))["grpc.max_concurrent_streams"] > (
         MAX_ROWS + config.max_waiting_requests
     )
+
+
+async def test_no_channel_of_our_own_goes_through_the_environment_s_proxy(monkeypatch):
+    """Workers' channels, those of threads too."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    server, port = await echo_server(1000)
+
+    def ask() -> bytes:
+        with open_sync_channel(f"127.0.0.1:{port}", channel_options(1000), None) as channel:
+            return channel.unary_unary("/test.E/Echo")(b"y", timeout=10)
+
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        assert await channel.unary_unary("/test.E/Echo")(b"x", timeout=10) == b"x"
+    assert await asyncio.to_thread(ask) == b"y"
+    await server.stop(0)
