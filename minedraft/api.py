@@ -183,7 +183,7 @@ class Completion:
 
     request_id: str
     seed: int
-    """Seed in use; the same request with this seed gives the same output."""
+    """Seed in use; the same request with it gives the same output, with coupled acceptance."""
     num_prompt_tokens: int
     choices: tuple[Choice, ...]
     """By index; at least one."""

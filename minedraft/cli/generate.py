@@ -23,7 +23,10 @@ MaxTokens = Annotated[
     int | None, typer.Option(min=1, help="Most output tokens; default: 256, or what fits.")
 ]
 Temperature = Annotated[float, typer.Option(help="0: the likeliest token every time.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Same seed, same text; default: drawn.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, help="Same seed, same text, with coupled acceptance; default: drawn."),
+]
 _MAX_TOKENS = 256
 
 

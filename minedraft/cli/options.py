@@ -13,6 +13,7 @@ import typer
 from minedraft.cli import config_options
 from minedraft.cli.console import PlainConsole
 from minedraft.security.config import SecurityConfig
+from minedraft.security.exposure import exposed
 
 out = PlainConsole()
 """Results: stdout."""
@@ -59,7 +60,10 @@ def secured(command: Callable[..., None], *, is_server: bool = False) -> Callabl
     @wraps(command)
     def run(**values: Any) -> None:  # noqa: ANN401  # whatever the options hold
         given = {parameter.name: values.pop(parameter.name) for parameter in files}
-        command(**values, security=config_options.build(SecurityConfig, given))
+        security = config_options.build(SecurityConfig, given)
+        for found in exposed(security):
+            err.print(f"warning: {found}", style="yellow", soft_wrap=True)
+        command(**values, security=security)
 
     every = [
         *(p.replace(annotation=hints[p.name]) for p in own if p.name != "security"),

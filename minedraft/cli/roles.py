@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from typing import Annotated, NoReturn, Protocol, cast, get_args
 
+import structlog
 import typer
 
 from minedraft import log
@@ -25,6 +26,7 @@ from minedraft.cli.options import secured
 from minedraft.cli.swap import swap
 from minedraft.errors import ConfigError
 from minedraft.security.address import check_ports
+from minedraft.security.exposure import exposed
 
 _HELP = {
     "coordinator": "Run a coordinator: the service that clients talk to.",
@@ -94,6 +96,14 @@ def command(role: str) -> Callable[..., None]:
         log.configure(role, level=_level(log_level), json=json)
         config = config_options.build(config_class, values)
         check_ports(config.listen, config.health_listen)
+        for found in exposed(config.security):
+            structlog.get_logger(__name__).warning(
+                "credentials.exposed",
+                setting=found.setting,
+                path=found.path,
+                mode=f"{found.mode:04o}",
+                remedy=found.remedy,
+            )
         kernel_caches.bound()
         signal.signal(signal.SIGTERM, _end)  # torch takes seconds; `serve` takes over
         app = importlib.import_module(f"minedraft.services.{role}.app")

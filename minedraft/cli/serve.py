@@ -49,7 +49,12 @@ def serve(
         str, typer.Option(help="model, or synthetic for `bench --synthetic-acceptance`.")
     ] = "model",
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of each worker.")] = 1024,
-    acceptance: Annotated[str, typer.Option(help="coupled or rejection.")] = "coupled",
+    acceptance: Annotated[
+        str,
+        typer.Option(
+            help="coupled: the seed fixes the text; or rejection: only its distribution is fixed."
+        ),
+    ] = "coupled",
     link: Annotated[str, typer.Option(help="Token link; default: the best there is.")] = "",
     threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
     tp_size: Annotated[

@@ -44,10 +44,12 @@ class GenerateOptions(TypedDict, total=False):
     bad_words: Sequence[str]
     allowed_token_ids: Sequence[int]
     seed: int | None
+    """Same seed, same output, whatever is drafted, with coupled acceptance, the default."""
     logprobs: int | None
     n: int
     speculation: Speculation
-    """Per-request control of speculation; none of it changes the output."""
+    """Per-request control of speculation; none of it changes the output with coupled acceptance,
+    nor its distribution with rejection."""
     request_id: str
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
     parse_special_tokens: bool

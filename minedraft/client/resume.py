@@ -1,8 +1,10 @@
 """Go on with a stream that broke: same request, same seed, the tokens already held.
 
-Generation is safe to retry by construction: the output is a function of model, prompt, parameters
-and seed. So a retry never repeats or changes anything; it continues where the deltas ended, text
-included, because text is a function of the tokens.
+Generation is safe to retry by construction: a retry never repeats or changes anything that came; it
+continues where the deltas ended, text included, because text is a function of the tokens. With
+coupled acceptance, the default, the rest is what it would have been, because the output is a
+function of model, prompt, parameters and seed; with rejection it is another draw from the same
+distribution.
 """
 
 from __future__ import annotations

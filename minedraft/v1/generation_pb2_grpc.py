@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class GenerationStub(object):
-    """Text generation. Safe to retry by construction: the output is a function of model, prompt,
-    parameters and seed.
+    """Text generation. Safe to retry by construction: with coupled acceptance, the default, the output is
+    a function of model, prompt, parameters and seed; with rejection, at temperature 0 only.
     """
 
     def __init__(self, channel):
@@ -59,8 +59,8 @@ class GenerationStub(object):
 
 
 class GenerationServicer(object):
-    """Text generation. Safe to retry by construction: the output is a function of model, prompt,
-    parameters and seed.
+    """Text generation. Safe to retry by construction: with coupled acceptance, the default, the output is
+    a function of model, prompt, parameters and seed; with rejection, at temperature 0 only.
     """
 
     def Generate(self, request, context):
@@ -125,8 +125,8 @@ def add_GenerationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Generation(object):
-    """Text generation. Safe to retry by construction: the output is a function of model, prompt,
-    parameters and seed.
+    """Text generation. Safe to retry by construction: with coupled acceptance, the default, the output is
+    a function of model, prompt, parameters and seed; with rejection, at temperature 0 only.
     """
 
     @staticmethod

@@ -28,7 +28,8 @@ class VerifierConfig:
     block_size: int = 16
     """Tokens a block holds."""
     acceptance: str = "coupled"
-    """`coupled` or `rejection`."""
+    """`coupled`: the seed fixes the output; or `rejection`: above temperature 0 drafts have a say
+    in it, though not in its distribution."""
     device: str = "cpu"
     """Where the model runs: `cpu`, `cuda`, `cuda:1`, ..."""
     cpus: str = ""

@@ -68,7 +68,8 @@ def test_what_an_overlay_says_stays_with_the_service(overlay, components, role):
 @each_addition
 def test_helpers_get_the_variables_that_they_read_and_no_device(overlay, components):
     pod = rendered(overlay, components).pod("coordinator")
-    helpers = {c["name"]: c for c in pod["containers"] if c["name"] != "coordinator"}
+    beside = [*pod["containers"], *pod.get("initContainers", [])]
+    helpers = {c["name"]: c for c in beside if c["name"] != "coordinator"}
     assert helpers.keys() == HELPER_VARIABLES.keys() - (
         set() if "podmonitor" in components else {"status-exporter"}
     )
@@ -123,8 +124,10 @@ def test_prometheus_scrapes_a_port_that_is_named_and_allowed():
     labels = found.workload("coordinator")["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     (exporter,) = (
-        c for c in found.pod("coordinator")["containers"] if c["name"] == "status-exporter"
+        c for c in found.pod("coordinator")["initContainers"] if c["name"] == "status-exporter"
     )
+    # A sidecar: Kubernetes ends it after the coordinator has drained.
+    assert exporter["restartPolicy"] == "Always"
     (port,) = exporter["ports"]
     assert port["name"] == endpoint["port"]
     secrets = {

@@ -101,3 +101,30 @@ def test_a_signal_while_the_role_is_imported_is_a_quiet_end():
             assert process.wait(10) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_a_secret_that_everybody_can_read_is_said_at_the_start(tmp_path, mode):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("client a-token-of-enough-characters\n")
+    tokens.chmod(mode)
+    ended = subprocess.run(
+        [sys.executable, "-m", "minedraft.services.coordinator", "--listen=127.0.0.1:0",
+         f"--token-file={tokens}", "--tokenizer=/nowhere"],
+        capture_output=True, text=True, timeout=15, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    warned = [line for line in ended.stderr.splitlines() if "credentials.exposed" in line]
+    assert len(warned) == (mode == 0o644)
+    assert all(f"chmod o-rwx {tokens}" in line for line in warned)
+
+
+def test_a_caller_is_warned_of_a_secret_that_everybody_can_read(minedraft, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("client a-token-of-enough-characters\n")
+    tokens.chmod(0o644)
+    result = minedraft("status", "--token-file", str(tokens))
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"warning: token_file='{tokens}': mode 0644, everybody")
+    tokens.chmod(0o600)
+    assert minedraft("status", "--token-file", str(tokens)).stderr == ""
