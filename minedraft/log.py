@@ -180,6 +180,9 @@ def _adopt_standard_logging(before: list[Processor], last: list[Processor], out:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    # A traceback for each message that does not parse, as often as a peer likes: whoever reads the
+    # message says so, at most once a minute (see `repeats`).
+    logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
 
 
 def _make_plain(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

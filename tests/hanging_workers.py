@@ -23,8 +23,9 @@ from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, server_options
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.status import ErrorInterceptor
 from minedraft.transport.worker_service import DrafterServicer, VerifierServicer
+from tests.engine_world import make_sample, read
 from tests.membership_world import FINGERPRINT, identity
-from tests.worker_doubles import DrafterDouble, VerifierDouble
+from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation
 
 
 class Device:
@@ -131,11 +132,18 @@ class HangingWorld:
         self.membership: Membership | None = None
 
     @asynccontextmanager
-    async def running(self):
+    async def running(self, *interceptors, is_up=True):
+        """Run everything.
+
+        Args:
+            interceptors: Of both servers.
+            is_up: Wait for both to be there and linked.
+        """
         servers, addresses = [], []
         for servicer in self.servicers:
             server = grpc.aio.server(
-                options=server_options(MAX_WORKER_MESSAGE_BYTES), interceptors=[ErrorInterceptor()]
+                options=server_options(MAX_WORKER_MESSAGE_BYTES),
+                interceptors=[*interceptors, ErrorInterceptor()],
             )
             servicer.register(server)
             addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
@@ -153,7 +161,8 @@ class HangingWorld:
         )
         running = asyncio.create_task(self.membership.run())
         try:
-            await self.until(lambda: self.core.epoch > 0)
+            if is_up:
+                await self.until(lambda: self.core.epoch > 0)
             yield self
         finally:
             running.cancel()
@@ -161,6 +170,17 @@ class HangingWorld:
             for server in servers:
                 await server.stop(0)
             assert running.cancelled(), running.exception()
+
+    def member(self, role: str):
+        return self.membership.verifier if role == "verifier" else self.membership.drafters[0]
+
+    async def finish(self, request_id: str):
+        """A request that everybody works at, to its end."""
+        sample = make_sample(request_id, max_tokens=9)
+        self.engine.submit([sample])
+        tokens, _ = await read(sample.stream)
+        assert tokens[0] == continuation((1, 2, 3), 9)
+        return sample.request
 
     async def until(self, holds) -> None:
         """Look now and then; the test's own timeout bounds it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 import structlog
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -156,6 +157,8 @@ def _leaf(err: Exception) -> Exception:
 
 async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> NoReturn:
     err = _leaf(err)
+    if isinstance(err, DecodeError):  # of a stream; see `first_message` for single requests
+        err = errors.InvalidRequestError(str(err))  # names the type; no words of the message
     if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
         raise err
     try:

@@ -21,15 +21,6 @@ async def world():
         yield world
 
 
-async def finish(world, request_id: str):
-    """A request that everybody works at, to its end."""
-    sample = make_sample(request_id, max_tokens=9)
-    world.engine.submit([sample])
-    tokens, _ = await read(sample.stream)
-    assert tokens[0] == continuation((1, 2, 3), 9)
-    return sample.request
-
-
 async def test_the_session_of_a_verifier_that_hangs_is_ended_at_both_ends(world):
     verifier, member = world.verifier, world.membership.verifier
     verifier.device.hang()
@@ -56,10 +47,10 @@ async def test_links_drafts_and_swaps_work_after_a_verifier_had_hung(world):
     world.engine.abort(RequestId("hung"))
     world.verifier.device.go_on()
     await world.until(lambda: world.core.epoch > 1)
-    assert (await finish(world, "after")).stats.num_drafts
+    assert (await world.finish("after")).stats.num_drafts
     result = await Swapper(world.membership).swap(SwapOrder(model="new"))
     assert result.model.name == "new"
-    assert (await finish(world, "swapped")).stats.num_drafts
+    assert (await world.finish("swapped")).stats.num_drafts
 
 
 async def test_a_drafter_that_hangs_is_left_and_taken_back(world, monkeypatch):
@@ -67,19 +58,19 @@ async def test_a_drafter_that_hangs_is_left_and_taken_back(world, monkeypatch):
     drafter, member = world.drafter, world.membership.drafters[0]
     drafter.device.hang()
     world.verifier.drafters_hang = True
-    assert (await finish(world, "without drafts")).stats.num_accepted_tokens == 0
+    assert (await world.finish("without drafts")).stats.num_accepted_tokens == 0
     await world.until(lambda: member.connection is None)
     await world.until(lambda: "has not answered for 0." in member.last_error)
     assert world.core.epoch == 0
-    await finish(world, "without a drafter")
+    await world.finish("without a drafter")
     drafter.device.go_on()
     world.verifier.drafters_hang = False
     await world.until(lambda: world.core.epoch > 1)
-    assert (await finish(world, "after")).stats.num_drafts
+    assert (await world.finish("after")).stats.num_drafts
 
 
 async def test_workers_that_only_have_nothing_to_do_are_not_left(world):
-    await finish(world, "first")
+    await world.finish("first")
     for _ in range(3):
         world.membership._watchdog._overdue(STEP_TIMEOUT_S)
     assert world.membership._watchdog._overdue(STEP_TIMEOUT_S) == []

@@ -8,9 +8,11 @@ import logging
 
 import pytest
 import structlog
+from grpc._common import deserialize
 
 from minedraft import log
 from minedraft.errors import ConfigError
+from minedraft.v1 import types_pb2
 
 CANARY = "the user's secret"
 
@@ -73,6 +75,12 @@ def test_the_standard_library_writes_the_same_lines(stream):
     logging.getLogger("asyncio").warning("slow: %d", 3)
     (line,) = lines(stream)
     assert (line["event"], line["service"], line["level"]) == ("slow: 3", "drafter", "warning")
+
+
+def test_bytes_of_a_peer_that_do_not_parse_are_no_traceback_of_grpcs(stream):
+    log.configure("coordinator", stream=stream)
+    deserialize(b"\xff" * 6, types_pb2.ModelInfo.FromString)
+    assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize("as_json", [True, False])
