@@ -15,6 +15,7 @@ from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, H
 from minedraft.cli.streams import read_stdin
 from minedraft.client import SyncClient
 from minedraft.client.options import GenerateOptions
+from minedraft.client.resume import RetryPolicy
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plain_text import plain
 from minedraft.security.config import SecurityConfig
@@ -28,6 +29,7 @@ Seed = Annotated[
     typer.Option(min=0, help="Same seed, same text, with coupled acceptance; default: drawn."),
 ]
 _MAX_TOKENS = 256
+_MOST_WAITS_SAID = 8
 
 
 def generate(
@@ -64,7 +66,11 @@ def generate(
         "stop": stop or (),
     }
     with SyncClient(
-        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+        address,
+        timeout_s=CONNECT_TIMEOUT_S,
+        retry=patient(),
+        security=security,
+        http_proxy=http_proxy,
     ) as client:
         if chat is None:
             chat = client.model_info().has_chat_template
@@ -98,7 +104,11 @@ def chat(
     history = [{"role": "system", "content": system}] if system else []
     options: GenerateOptions = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     with SyncClient(
-        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
+        address,
+        timeout_s=CONNECT_TIMEOUT_S,
+        retry=patient(),
+        security=security,
+        http_proxy=http_proxy,
     ) as client:
         name = client.model_info().model.name
         welcome = plain(f"{name} at {address}; Ctrl-D ends the chat")
@@ -112,6 +122,20 @@ def chat(
                 history.pop()
             else:
                 history.append({"role": "assistant", "content": answer})
+
+
+def patient() -> RetryPolicy:
+    """A policy that says what is waited for, each thing once."""
+    said: set[str] = set()
+
+    def say(failure: MineDraftError) -> None:
+        if str(failure) not in said and len(said) < _MOST_WAITS_SAID:
+            said.add(str(failure))
+            waiting = plain(f"waiting up to {policy.patience_s:g} s: {failure}")
+            err.print(waiting, style="dim", soft_wrap=True)
+
+    policy = RetryPolicy(on_wait=say)
+    return policy
 
 
 def summary(completion: Completion, wall_s: float) -> str:

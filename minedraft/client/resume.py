@@ -22,6 +22,8 @@ from minedraft.errors import CapacityError, ProtocolError, WorkerUnavailableErro
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
+    from minedraft.errors import MineDraftError
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -37,6 +39,8 @@ class RetryPolicy:
     """Pause before the first retry; doubled for each further one."""
     max_delay_s: float = 2.0
     """Longest pause, unless the server asks for a longer one."""
+    on_wait: Callable[[MineDraftError], None] | None = None
+    """Told before each pause what is waited for; on the client's own thread."""
 
 
 NO_RETRIES = RetryPolicy(patience_s=0.0)
@@ -132,6 +136,8 @@ async def resuming(
             out_of_time = timeout_s is not None and now + delay_s - began >= timeout_s
             if out_of_time or failures.out_of_patience(now + delay_s):
                 raise
+            if policy.on_wait is not None:
+                policy.on_wait(err)
             await sleep(delay_s)
         else:
             return

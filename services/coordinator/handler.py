@@ -24,7 +24,7 @@ from minedraft.errors import (
 from minedraft.plans import MAX_BATCHES
 from minedraft.security.address import check_dial
 from minedraft.security.caller import ANYBODY
-from minedraft.services.coordinator.intake import Intake
+from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.swap import Swapper
 from minedraft.types import FinishReason
@@ -121,6 +121,8 @@ class Handler:
         self._refuse_if_draining()
         # Not more than a valid n: an invalid one must not look like a queue that is full for now.
         self._engine.core.check_capacity(min(request.sampling.n, MAX_SAMPLES))
+        if self._tokenizer is None and request.token_ids is None:
+            raise without_tokenizer()  # now: to wait for a verifier would not help
         intake = Intake(self._tokenizer, self._target(), self._config.max_draft_tokens)
         request_id, seed, num_prompt_tokens, samples, stream = await intake.accept(request)
         self._refuse_if_draining()  # the drain may have begun meanwhile
@@ -262,8 +264,12 @@ class Handler:
     def _target(self) -> ModelInfo:
         model = self._membership.model
         if model is None:
-            why = self._membership.verifier.last_error or "none has joined yet"
-            raise WorkerUnavailableError(f"no verifier: {why}")
+            verifier = self._membership.verifier
+            why = verifier.last_error or "none has joined yet"
+            raise WorkerUnavailableError(
+                f"no verifier at {verifier.address}: {why}; start one with `minedraft verifier`, "
+                "or name it with the coordinator's --verifier"
+            )
         return model
 
     def _abort(self, samples: Sequence[Sample]) -> bool:

@@ -141,11 +141,7 @@ class Intake:
         if asked.token_ids is not None:
             return asked.token_ids
         if self.tokenizer is None:
-            raise InvalidRequestError(
-                "prompt: this service has no tokenizer: restart the coordinator with "
-                "--tokenizer DIR, or send token_ids",
-                field="prompt",
-            )
+            raise without_tokenizer()
         if asked.text is not None:
             validate_text(asked.text)
             encode, parse = self.tokenizer.encode, asked.parse_special_tokens
@@ -182,6 +178,15 @@ class Intake:
             seed=seed,
             logprobs=sampling.logprobs,
         )
+
+
+def without_tokenizer() -> InvalidRequestError:
+    """What a caller who sends text is told where there is no tokenizer."""
+    return InvalidRequestError(
+        "prompt: this service has no tokenizer: restart the coordinator with --tokenizer DIR, "
+        "or send token_ids",
+        field="prompt",
+    )
 
 
 def sample_id(request_id: str, index: int) -> RequestId:

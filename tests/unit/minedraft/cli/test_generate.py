@@ -73,6 +73,23 @@ def test_an_error_is_one_line_and_exit_code_1(minedraft, fake):
     assert result.stdout == ""
 
 
+def test_what_is_waited_for_is_said_once(minedraft, fake):
+    from minedraft.api import Delta, Finished, Started
+    from minedraft.types import FinishReason
+
+    def answer(_request):
+        if len(fake.requests) < 4:
+            raise errors.WorkerUnavailableError("no verifier at h:1: none has joined yet\x1b[2J")
+        return [Started("r", 1, 1), Delta(0, (1,), "text"), Finished(0, FinishReason.STOP)]
+
+    fake.events = answer
+    result = minedraft("generate", "hi", "--raw")
+    assert result.stdout == "text\n"
+    assert result.stderr.count("no verifier at h:1") == 1
+    assert result.stderr.startswith("waiting up to 60 s: no verifier at h:1: none has joined yet")
+    assert "\x1b" not in result.stderr
+
+
 def test_a_chat_remembers_and_outlives_a_failed_question(minedraft, fake):
     from minedraft.api import Delta, Finished, Started
     from minedraft.types import FinishReason

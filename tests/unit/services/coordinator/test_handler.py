@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from minedraft.admin import Mode, SwapOrder
-from minedraft.api import Finished, GenerationRequest, ResumedSample, Started
+from minedraft.api import Finished, GenerationRequest, Message, ResumedSample, Started
 from minedraft.errors import (
     DrainingError,
     DuplicateRequestError,
@@ -115,7 +115,9 @@ async def test_a_full_queue_is_said_before_anything_else_is_looked_at():
 
 async def test_no_verifier_is_said_with_the_reason():
     served = Served(has_target=False)
-    with pytest.raises(WorkerUnavailableError, match="no verifier: none has joined yet"):
+    with pytest.raises(
+        WorkerUnavailableError, match=r"no verifier at .*: none has joined yet; start one"
+    ):
         await anext(served.generate())
     served.membership.verifier.last_error = "connection refused"
     with pytest.raises(WorkerUnavailableError, match="connection refused"):
@@ -374,3 +376,10 @@ async def test_a_swap_to_what_is_no_address_is_refused_at_once(field, address):
     with pytest.raises(InvalidRequestError, match=f"{field}='{address}': want host:port") as caught:
         await Served().handler.swap_drafter(order)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("asked", [{"text": "hi"}, {"messages": (Message("user", "hi"),)}])
+async def test_text_without_a_tokenizer_is_refused_before_a_verifier_is_waited_for(asked):
+    served = Served(has_target=False)
+    with pytest.raises(InvalidRequestError, match="restart the coordinator with --tokenizer DIR"):
+        await anext(served.handler.generate(GenerationRequest(**asked)))
