@@ -82,7 +82,7 @@ def test_tokens_that_only_other_files_name_are_found_in_text_and_shown(tmp_path)
     listed = {str(size): {"content": "<|im_end|>", "special": True},
               str(size + 1): {"content": "<tool>"}}  # fmt: skip
     tokenizer = load(tmp_path, eos_token="<|im_end|>", added_tokens_decoder=listed)
-    ids = tokenizer.encode("hello<tool><|im_end|>")
+    ids = tokenizer.encode("hello<tool><|im_end|>", parse_special_tokens=True)
     assert ids[-2:] == [size + 1, size]
     assert tokenizer.decode(ids) == "hello<tool>"
     assert size in tokenizer.special_ids
