@@ -29,6 +29,7 @@ from minedraft.model_files.json_file import (
     read_object,
     refusal,
 )
+from minedraft.model_files.text_pipeline import replaced_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,6 +57,8 @@ class TokenFacts:
     """`bos_token` and its like: name to content, for the chat template."""
     decoder: Mapping[str, Any] | None = None
     """How tokens become text, as tokenizer.json describes it."""
+    replaced_parts: Mapping[str, Any] | None = None
+    """Parts of tokenizer.json that other files decide: `normalizer`, `pre_tokenizer`, `decoder`."""
 
 
 def read_token_facts(model_dir: str | Path) -> TokenFacts:
@@ -84,6 +87,7 @@ def read_token_facts(model_dir: str | Path) -> TokenFacts:
         )
     )
     decoder = tokenizer.part("decoder")
+    replaced = replaced_parts(tokenizer, settings, config)
     return TokenFacts(
         fingerprint=_fingerprint(vocabulary),
         num_ids=max(vocabulary.ids.values(), default=-1) + 1,
@@ -91,7 +95,8 @@ def read_token_facts(model_dir: str | Path) -> TokenFacts:
         extra_tokens=vocabulary.extra,
         added_ids={token.content: index for index, token in vocabulary.added.items()},
         named_tokens=vocabulary.named,
-        decoder=None if decoder is None else decoder.values,
+        decoder=replaced.get("decoder", None if decoder is None else decoder.values),
+        replaced_parts=replaced,
     )
 
 

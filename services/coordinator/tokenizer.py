@@ -6,9 +6,10 @@ model, no transformers, no torch. Immutable once loaded; safe to use from severa
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import tokenizers
 
@@ -22,7 +23,7 @@ from minedraft.services.coordinator.prompt_encoder import PromptEncoder
 from minedraft.services.coordinator.token_pieces import Pieces, read_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from minedraft.model_files.token_facts import TokenFacts
 
@@ -163,6 +164,8 @@ def _backend(file: Path, content: bytes, facts: TokenFacts) -> tokenizers.Tokeni
     """Build the library's tokenizer, and make it agree with what all files say."""
     try:
         backend = tokenizers.Tokenizer.from_buffer(content)
+        if facts.replaced_parts:
+            _replace_parts(backend, facts.replaced_parts)
         backend.add_tokens([_added_token(token) for token in facts.extra_tokens])
         known = {
             token.content: index for index, token in backend.get_added_tokens_decoder().items()
@@ -176,6 +179,14 @@ def _backend(file: Path, content: bytes, facts: TokenFacts) -> tokenizers.Tokeni
         odd = sorted(set(known.items()) ^ set((facts.added_ids or {}).items()))
         raise ModelError(f"{file}: added_tokens: the tokenizers library reads them as {odd[:3]}")
     return backend
+
+
+def _replace_parts(backend: tokenizers.Tokenizer, parts: Mapping[str, Any]) -> None:
+    """Replace parts of a tokenizer by those that a tokenizer.json would describe so."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    donor = tokenizers.Tokenizer.from_str(json.dumps({"model": model, "added_tokens": [], **parts}))
+    for name in parts:
+        setattr(backend, name, getattr(donor, name))
 
 
 def _added_token(token: AddedToken) -> tokenizers.AddedToken:
