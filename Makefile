@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-gpu golden demo \
-        demo-coder bench bench-faults soak docs check clean
+        demo-coder bench bench-faults soak docs hashes check clean
 
 help: ## print this list
 	@echo 'make TARGET, where TARGET is one of'
@@ -31,19 +31,22 @@ help: ## print this list
 setup: $(STAMP) ## make .venv with everything the other targets need; quick when done
 	@echo 'setup: ready; the command line is $(BIN)/minedraft'
 
-# The exact torch comes first: a range may pull another build of it. Each step says what it does;
-# pip draws its progress bars where somebody is watching.
-PIP_INSTALL = $(BIN)/python -m pip install $$([ -t 1 ] || echo --quiet) -c constraints/$(STACK).txt
+# By hash first, pip itself included; then the exact torch: a range may pull another build of it. What
+# is left for the last step is nothing on CPUs, where it asks no index, else nccl4py and the like.
+# Each step says what it does; pip draws its progress bars where somebody is watching.
+PIP_INSTALL = $(BIN)/python -m pip install $$([ -t 1 ] || echo --quiet)
 $(STAMP): $(SETUP_INPUTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'setup: Python 3.11 or later is needed; try make PYTHON=python3.11' >&2; exit 1; }
-	@echo '--- setup 1/3: virtual environment in $(VENV)'
+	@echo '--- setup 1/4: virtual environment in $(VENV)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=24'
-	@echo '--- setup 2/3: $(TORCH) ($(STACK)), the largest download'
-	@$(PIP_INSTALL) '$(TORCH)'
-	@echo '--- setup 3/3: minedraft[$(EXTRAS)]'
-	@$(PIP_INSTALL) -c constraints/dev.txt -e '.[$(EXTRAS)]'
+	@echo '--- setup 2/4: constraints/hashes.txt, by hash'
+	@$(PIP_INSTALL) --no-deps --require-hashes -r constraints/hashes.txt
+	@echo '--- setup 3/4: $(TORCH) ($(STACK)), the largest download'
+	@$(PIP_INSTALL) -c constraints/$(STACK).txt '$(TORCH)'
+	@echo '--- setup 4/4: minedraft[$(EXTRAS)]'
+	@$(PIP_INSTALL) -c constraints/$(STACK).txt $(if $(filter cpu,$(STACK)),--no-index) \
+	  --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
 # --- checks -------------------------------------------------------------------------------------
@@ -120,6 +123,13 @@ soak: $(STAMP) ## ten minutes of random kills, hangs and swaps under load; SOAK_
 docs: $(STAMP) ## redraw the diagrams of docs/ from the code; the diff is the review
 	$(BIN)/pytest -q tests/architecture/test_documents.py tests/architecture/test_diagram.py --update-golden
 	@git --no-pager diff --stat -- docs
+
+UV := uv==0.13.9
+hashes: ## write the hashes of constraints/ and deploy/tools.lock again, after a pin has changed
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(PYTHON) -m venv "$$fresh" \
+	  && "$$fresh/bin/python" -m pip install --quiet '$(UV)' \
+	  && $(PYTHON) deploy/write_hashes.py "$$fresh/bin/uv"
+	@git --no-pager diff --stat -- constraints deploy/tools.lock
 
 clean: ## remove what was built; the model cache stays
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

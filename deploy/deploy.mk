@@ -26,7 +26,7 @@ $(DEPLOY_STAMP): deploy/tools.txt deploy/tools.lock
 	@echo '--- deploy: tools in $(DEPLOY_VENV)'
 	@test -x $(DEPLOY_BIN)/python || $(PYTHON) -m venv $(DEPLOY_VENV)
 	@echo '*' > $(DEPLOY_VENV)/.gitignore
-	@$(call thrice,$(DEPLOY_BIN)/python -m pip install -qq --no-compile -r deploy/tools.txt -c deploy/tools.lock)
+	@$(call thrice,$(DEPLOY_BIN)/python -m pip install -qq --no-compile --no-deps --require-hashes -r deploy/tools.lock)
 	@touch $@
 
 $(DEPLOY_BIN)/kubectl: $(DEPLOY_STAMP) deploy/get_kubectl.py

@@ -16,4 +16,5 @@ rm -f "$directory"/minedraft-*.whl
 wheel=$(echo "$directory"/minedraft-*.whl)
 "$python" -m pip download -qq --only-binary :all: --find-links "$directory" \
   --dest "$directory" --constraint "constraints/$constraints.txt" "$wheel${extras:+[$extras]}"
+"$python" deploy/docker/check_wheels.py "$directory"
 echo "wheelhouse: $(find "$directory" -name '*.whl' | wc -l) wheels in $directory"
