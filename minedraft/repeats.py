@@ -63,5 +63,16 @@ class Repeats:
         self._said[cause] = _Said(now_s)
         return said.num_unsaid if said is not None else 0
 
+    def facts(self, cause: str) -> dict[str, int] | None:
+        """As `take`, as what a log line says of it.
+
+        Returns:
+            `{}`, or `{"repeated": n}`; None: leave it unsaid now.
+        """
+        num_unsaid = self.take(cause)
+        if num_unsaid is None:
+            return None
+        return {"repeated": num_unsaid} if num_unsaid else {}
+
     def _is_old(self, said: _Said, now_s: float) -> bool:
         return now_s - said.at_s >= self._period_s

@@ -12,10 +12,12 @@ Options: TypeAlias = list[tuple[str, int]]
 class Keepalive:
     """How either end notices that the network between them swallows what it is given."""
 
-    silence_ms: int = 9_000
+    silence_ms: int = 4_000
     """Bytes of the peer that stay away this long lead to a ping."""
-    answer_ms: int = 5_000
-    """Longest wait for the answer to a ping, whatever it was sent for."""
+    answer_ms: int = 10_000
+    """Longest wait for the answer to a ping, whatever it was sent for. The larger part of the two:
+    a ping may be on its way when a peer, or this process, is stopped for a moment, which is no dead
+    network."""
 
     def options(self) -> Options:
         """What the two ends have alike.

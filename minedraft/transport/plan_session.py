@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import structlog
 
 from minedraft.errors import DrainingError, PreconditionError
+from minedraft.repeats import Repeats
 from minedraft.transport.fence import Fence, coordinator_of
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class PlanSessions(Generic[Plan, Answer]):
         self._fence = Fence(role)
         self._leaving: asyncio.Future[None] | None = None
         """Of the running session: resolved with why it must end."""
+        self._repeats = Repeats()
         self._turn = asyncio.Lock()
         """Held while rows are in use: none of a session's plans may start once the rows are
         forgotten for another one, however many have come and gone between the two."""
@@ -109,7 +111,7 @@ class PlanSessions(Generic[Plan, Answer]):
             )
         leaving = self._leaving = asyncio.get_running_loop().create_future()
         answers = self._answers = asyncio.Queue()  # bounded by the plans in flight
-        log.info("session.started", peer=context.peer(), coordinator=str(coordinator))
+        self._say("session.started", peer=context.peer(), coordinator=str(coordinator))
         try:
             async with self._turn:
                 await self._begin()
@@ -121,7 +123,12 @@ class PlanSessions(Generic[Plan, Answer]):
                 self._leaving = self._answers = None
                 self._fence.leave()
             leaving.cancel()
-            log.info("session.ended")
+            self._say("session.ended", coordinator=str(coordinator))
+
+    def _say(self, event: str, *, coordinator: str, **facts: str) -> None:
+        repeated = self._repeats.facts(f"{event}\0{coordinator}")
+        if repeated is not None:
+            log.info(event, coordinator=coordinator, **facts, **repeated)
 
     async def _run(
         self,

@@ -104,9 +104,8 @@ class Supervised:
 
     def say(self, event: str, *, level: int = logging.WARNING, **facts: object) -> None:
         """Log a line, but each one at most once a minute."""
-        num_unsaid = self._repeats.take(f"{event}\0{facts}")
-        if num_unsaid is not None:
-            repeated = {"repeated": num_unsaid} if num_unsaid else {}
+        repeated = self._repeats.facts(f"{event}\0{facts}")
+        if repeated is not None:
             log.log(level, event, **facts, **self._facts, **repeated)
 
     def _known(self, err: Exception) -> MineDraftError:

@@ -16,6 +16,7 @@ import structlog
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo
+from minedraft.repeats import Repeats
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.drafter.heap import give_back
 from minedraft.transport.ranges import check_vocabulary
@@ -81,6 +82,7 @@ class Handler:
         self._links: dict[int, _Link] = {}
         self._lost: set[int] = set()
         """Epochs lost before they were entered; emptied when one of them is."""
+        self._repeats = Repeats()
         self._session = 0
         """Sessions begun. Every coordinator numbers its links from 1: an epoch is its session's."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
@@ -184,7 +186,9 @@ class Handler:
         """
         link = self._links.get(plan.epoch)
         if link is None:
-            log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch)
+            repeated = self._repeats.facts(f"stale {plan.epoch}")
+            if repeated is not None:
+                log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch, **repeated)
             void: asyncio.Future[DraftResult | LinkLost | None]
             void = asyncio.get_running_loop().create_future()
             void.set_result(None)

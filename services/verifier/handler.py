@@ -11,6 +11,7 @@ import structlog
 from minedraft.errors import WorkerUnavailableError
 from minedraft.link.form import available_transports, form_receiver
 from minedraft.plans import LinkLost, WorkerInfo
+from minedraft.repeats import Repeats
 from minedraft.transport.ranges import check_vocabulary
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Handler:
         """By epoch: one a drafter, two while a drafter is swapped."""
         self._lost: set[int] = set()
         """Recent epochs that were lost before they were entered."""
+        self._repeats = Repeats()
         self._session = 0
         """Sessions begun. Every coordinator numbers its links from 1: an epoch is its session's."""
         self.push: Callable[[LinkLost], None] = lambda _lost: None
@@ -121,7 +123,9 @@ class Handler:
             got_ns = time.perf_counter_ns()
             drafts_ns = got_ns if got_ns - asked_ns > _AT_ONCE_NS else None
             if packet is None:
-                log.info("drafts.missing", step_id=plan.step_id, epoch=plan.epoch)
+                repeated = self._repeats.facts(f"missing {plan.epoch}")
+                if repeated is not None:
+                    log.info("drafts.missing", step_id=plan.step_id, epoch=plan.epoch, **repeated)
         return self._executor.submit(
             self._engine.step, plan, packet, plan_ns=arrived_ns, drafts_ns=drafts_ns
         )

@@ -373,3 +373,13 @@ async def test_a_worker_that_cannot_begin_ends_the_session(worker):
         await session.task
     assert not worker.sessions.is_connected
     assert not session.context.has_begun
+
+
+async def test_a_coordinator_that_comes_again_and_again_is_logged_once_a_minute(worker):
+    with capture_logs() as logs:
+        for _ in range(9):
+            session = Session(worker)
+            await settled()
+            session.leave()
+            await session.task
+    assert [entry["event"] for entry in logs] == ["session.started", "session.ended"]
