@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
+from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.architecture.sources import ROOT
 
@@ -71,3 +73,20 @@ def test_collected_wheels_are_compared_with_the_hashes(tmp_path):
     wheel(tmp_path, "Some_Package-1.0-py3-none-any.whl", b"another")
     with pytest.raises(SystemExit, match="Some_Package"):
         check_wheels.main(tmp_path, lock)
+
+
+def test_what_a_pinned_package_needs_is_pinned_too():
+    """Set-up asks for no dependencies, so a fresh one would lack what this environment may have."""
+    hashed = (ROOT / "constraints" / "hashes.txt").read_text()
+    names = {name for name, _ in versions(hashed)}
+    missing = set()
+    for name in names:
+        try:
+            needs = metadata.requires(name.replace("_", "-")) or []
+        except metadata.PackageNotFoundError:  # of another platform or Python
+            continue
+        for need in map(Requirement, needs):
+            applies = need.marker is None or need.marker.evaluate({"extra": ""})
+            if applies and check_wheels.spelled(need.name) not in {*names, "torch"}:
+                missing.add(f"{name} needs {need.name}")
+    assert not missing
