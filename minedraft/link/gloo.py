@@ -9,6 +9,8 @@ never used again, and `close` leaves the thread behind: it ends by itself at the
 if the peer is gone or hangs, within the operation timeout. A process that exits waits for that,
 because a thread that returns from C++ into an interpreter that is going away aborts the process.
 
+gloo listens for as long as the group exists: `gloo_port` shuts that port once the link stands.
+
 gloo trusts its peer with the size of a message (a longer one than the receive buffer ends the
 process), so both ends compare their layouts over the control plane before they connect.
 """
@@ -20,6 +22,7 @@ from collections import deque
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import structlog
 import torch
 import torch.distributed as dist
 
@@ -29,6 +32,7 @@ from minedraft.link.formation import await_peer
 from minedraft.link.keys import LocalKeys, RemoteKeys, left_s
 from minedraft.link.receiver import LinkReceiver
 from minedraft.link.sender import LinkSender
+from minedraft.security import gloo_port
 from minedraft.transport.token_link import TokenLinkClient
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from minedraft.link.keys import Keys
     from minedraft.link.spec import LinkOptions, LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
+
+log = structlog.get_logger(__name__)
 
 _VERIFIER: Final = 0
 _DRAFTER: Final = 1
@@ -62,8 +68,11 @@ class _Store(dist.Store):  # type: ignore[name-defined, misc]  # torch's stubs d
         super().__init__()
         self._keys = keys
         self._until = until
+        self.told = b""
+        """All that this end has written: gloo's addresses are in it."""
 
     def set(self, key: str, value: bytes) -> None:
+        self.told += value
         self._keys.put(key, value, left_s(self._until))
 
     def get(self, key: str) -> bytes:
@@ -153,7 +162,12 @@ def _form(
             raise IncompatibleWorkerError(
                 f"link {spec.name}: this end has {spec.layout}, the peer has {theirs[:100]!r}"
             )
-        group = _connect(_Store(keys, until), rank, options, timedelta(seconds=left_s(until)))
+        gloo_port.check_spare_files()
+        store = _Store(keys, until)
+        group = _connect(store, rank, options, timedelta(seconds=left_s(until)))
+        num_strangers = gloo_port.shut(store.told)
+        if num_strangers:
+            log.warning("link.strangers", link=spec.name, num_sent_away=num_strangers)
     except MineDraftError as err:
         formed.set_exception(err)
         return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, FileStore, PrefixStore
 
 from minedraft.errors import ModelError, WorkerUnavailableError
+from minedraft.security import gloo_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,9 +87,12 @@ class RankGroup:
         self._say.timeout = op_timeout if spec.rank == LEADER else _AS_LONG_AS_IT_TAKES
         self._words: Any = None
         self._tensors: Any = None
+        gloo_port.check_spare_files()
         self._attempt(lambda: self._form(spec), spec.patience_s)
-        # Once through it together: afterwards nobody needs the store.
+        told = Path(spec.store).read_bytes()
+        # Once through it together: afterwards nobody needs the store, nor the port.
         self.all_agree(ok=True)
+        gloo_port.shut(told)
 
     def all_reduce(self, x: Tensor) -> None:
         """Replace `x` by the sum over all ranks, in place; the same shape on every rank."""

@@ -99,6 +99,17 @@ async def test_different_layouts_are_refused(form):
         await form(max_rows=5)
 
 
+async def test_a_gloo_whose_port_stays_open_is_given_up(form, monkeypatch):
+    monkeypatch.setattr(gloo._Store, "set", _tell_in_a_code_of_its_own)
+    with pytest.raises(ExceptionGroup) as caught:
+        await form()
+    assert "was not found, so it stays open" in repr(caught.value.exceptions)
+
+
+def _tell_in_a_code_of_its_own(self, key, value):
+    self._keys.put(key, value, 5.0)
+
+
 async def test_forming_leaves_the_environment_alone(form):
     before = dict(os.environ)
     ends = await form()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import select
+import socket
 import threading
 import time
 from pathlib import Path
@@ -27,6 +30,27 @@ def listening_addresses():
             if state == "0A" and f"socket:[{rest[5]}]" in ours:
                 found.append(local.partition(":")[0])
     return found
+
+
+def watched_for():
+    """Per listening TCP socket of this process: the events that an epoll of it waits for."""
+    found = []
+    for fd in Path("/proc/self/fd").iterdir():
+        info = Path("/proc/self/fdinfo") / fd.name
+        for line in info.read_text().splitlines() if info.exists() else ():
+            words = line.split()
+            if words[0] == "tfd:" and _listens(int(words[1])):
+                found.append(int(words[3], 16) & (select.EPOLLIN | select.EPOLLOUT))
+    return found
+
+
+def _listens(fd):
+    try:
+        copy = socket.socket(fileno=os.dup(fd))
+    except OSError:
+        return False
+    with copy:
+        return bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 @pytest.fixture
@@ -145,3 +169,15 @@ def test_a_rank_alone_agrees_with_itself():
         pass
     with pytest.raises(ValueError, match="mine"), together(None):
         raise ValueError("mine")
+
+
+def test_strangers_are_not_taken_in_once_the_ranks_have_met(ranks):
+    def work(group):
+        group.all_agree(ok=True)  # everybody is through the forming
+        seen = watched_for()
+        group.all_agree(ok=True)
+        return seen
+
+    for seen in ranks.run(2, work):
+        assert len(seen) >= 2
+        assert set(seen) == {0}
