@@ -46,7 +46,7 @@ class CoordinatorConfig:
     """Longest waiting queue; a request begins there, so it is the most samples (n) of one too."""
     link: str = AUTO
     """Transport of the token link: `nccl`, `gloo`, `grpc` (`local` in tests), or `auto`: the first
-    of these that both ends have."""
+    of these that both ends have, gloo only where drafters reach the verifier over loopback."""
     q_width: int = 32
     """Under acceptance by rejection: tokens of the draft distribution that travel; 1..64."""
     link_timeout_s: float = 30.0

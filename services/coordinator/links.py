@@ -55,7 +55,7 @@ class Linker:
     _choice: TransportChoice = field(init=False)
 
     def __post_init__(self) -> None:
-        self._choice = TransportChoice(self.config.link)
+        self._choice = TransportChoice(self.config.link, self.verifier.address)
 
     def next_epoch(self) -> int:
         """Number one attempt."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import IncompatibleWorkerError
 from minedraft.link.spec import Transport
+from minedraft.security.config import is_loopback
 
 if TYPE_CHECKING:
     from minedraft.plans import WorkerInfo
 
 AUTO: Final = "auto"
 BEST_FIRST: Final = (Transport.NCCL, Transport.GLOO, Transport.GRPC)
-"""What AUTO tries; `local` is for tests and has to be asked for."""
+"""What AUTO tries on one machine; `local` is for tests and has to be asked for."""
 _MAX_REMEMBERED: Final = 64
 
 
@@ -26,11 +27,16 @@ class TransportChoice:
     another version, for gloo ports that are closed. With AUTO such a pair takes the next best from
     then on, and begins again with the best when each of them has failed.
 
+    gloo trusts whoever comes to its port, and its packets are in the clear. So AUTO takes it only
+    where both ends are on one machine (ADR 0018).
+
     Args:
         wanted: AUTO or the name of a transport.
+        verifier_address: Where drafters reach the verifier, if the verifier does not say so itself.
     """
 
     wanted: str
+    verifier_address: str
     _failed: deque[tuple[str, str, Transport]] = field(
         default_factory=lambda: deque(maxlen=_MAX_REMEMBERED)
     )
@@ -70,9 +76,14 @@ class TransportChoice:
 
     def _shared(self, verifier: WorkerInfo, drafter: WorkerInfo) -> tuple[Transport, ...]:
         """What both have of what is wanted, best first."""
-        wanted = BEST_FIRST if self.wanted == AUTO else (Transport(self.wanted),)
+        wanted = self._auto(verifier) if self.wanted == AUTO else (Transport(self.wanted),)
         both = {*verifier.transports} & {*drafter.transports}
         return tuple(transport for transport in wanted if transport.value in both)
+
+    def _auto(self, verifier: WorkerInfo) -> tuple[Transport, ...]:
+        if is_loopback(verifier.link_address or self.verifier_address):
+            return BEST_FIRST
+        return tuple(each for each in BEST_FIRST if each is not Transport.GLOO)
 
 
 def _key(

@@ -167,3 +167,10 @@ def test_keda_never_asks_for_more_drafters_than_there_are_batches():
     assert scaler["maxReplicaCount"] <= CoordinatorConfig().num_batches
     behavior = scaler["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior["scaleDown"]["stabilizationWindowSeconds"] >= 300
+
+
+@pytest.mark.parametrize(
+    ("overlay", "link"), [("one-node", "grpc"), ("two-node", "auto"), ("cpu-demo", None)]
+)
+def test_under_mutual_tls_the_link_is_one_that_speaks_it_unless_nccl_is_the_point(overlay, link):
+    assert env(rendered(overlay).main("coordinator")).get("MINEDRAFT_COORDINATOR_LINK") == link

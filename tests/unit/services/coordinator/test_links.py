@@ -40,8 +40,16 @@ class End:
         return self.name
 
 
-def pair(*, link="grpc", acceptance="coupled", link_address="", near=("grpc",), far=("grpc",)):
-    verifier = Member("verifier", "verifier:1", connection=End("receiving"))
+def pair(
+    *,
+    link="grpc",
+    acceptance="coupled",
+    link_address="",
+    near=("grpc",),
+    far=("grpc",),
+    at="verifier:1",
+):
+    verifier = Member("verifier", at, connection=End("receiving"))
     verifier.info = WorkerInfo(IDENTITY, MODEL, near, acceptance, link_address)
     drafter = Member("drafter", "drafter:1", connection=End("sending"))
     drafter.info = WorkerInfo(IDENTITY, MODEL, far)
@@ -121,7 +129,7 @@ async def test_an_end_that_is_not_there_is_said_so():
 
 async def test_auto_goes_on_with_grpc_where_gloo_does_not_form_and_says_so():
     both = ("gloo", "grpc")
-    linker, verifier, drafter = pair(link="auto", near=both, far=both)
+    linker, verifier, drafter = pair(link="auto", near=both, far=both, at="127.0.0.1:1")
     drafter.connection.error = WorkerUnavailableError("the peer did not come")
     with capture_logs() as logs, pytest.raises(WorkerUnavailableError):
         await linker.form(drafter, linker.next_epoch())
@@ -136,7 +144,7 @@ async def test_auto_goes_on_with_grpc_where_gloo_does_not_form_and_says_so():
 
 async def test_an_end_that_leaves_says_nothing_about_the_transport():
     both = ("gloo", "grpc")
-    linker, verifier, drafter = pair(link="auto", near=both, far=both)
+    linker, verifier, drafter = pair(link="auto", near=both, far=both, at="127.0.0.1:1")
     gate = drafter.connection.gate = asyncio.Event()
     drafter.connection.error = WorkerUnavailableError("the connection was closed")
     forming = asyncio.ensure_future(linker.form(drafter, linker.next_epoch()))
