@@ -69,6 +69,10 @@ class CoreModel:
         self.outputs: dict[str, list[int]] = {}
         self.failed: dict[str, int] = {}
         """Failures of the verifier at a step with this one in it, since it last decoded."""
+        self.deaths: dict[str, int] = {}
+        """Verifier processes that died with this one in flight, since it last decoded."""
+        self.died: tuple[list[str], bool] = ([], False)
+        """Who was in flight when the last session broke without a word, and whether alone."""
         self.flights: dict[int, Flight] = {}
         self.order: list[int] = []  # batches, in the order their plans went to the verifier
         self.answers: deque[VerifyResult] = deque()
@@ -112,6 +116,7 @@ class CoreModel:
 
     def _end(self, request_id) -> None:
         self.ended[request_id] = self.ended.get(request_id, 0) + 1
+        self.deaths.pop(request_id, None)
         for flight in self.flights.values():
             flight.owners = {r: o for r, o in flight.owners.items() if o != request_id}
 
@@ -161,7 +166,10 @@ class CoreModel:
         by_row = {r.row_id: r for r in self.core.requests.values() if r.row_id}
         owners = {row.row_id: str(by_row[row.row_id].request_id) for row in verify.rows}
         assert set(owners.values()) <= set(self.core.batches.members(verify.batch))
-        assert len(owners) == 1 or not self.failed.keys() & set(owners.values()), "not alone"
+        suspects = self.failed.keys() | self._on_trial()
+        assert len(owners) == 1 or not suspects & set(owners.values()), "not alone"
+        admitted = {r.request_id for r in self.core.requests.values() if r.row_id}
+        assert not self.flights or not self._on_trial() & admitted, "beside one on trial"
         prefilled, decoding = 0, set()
         for row in verify.rows:
             request = by_row[row.row_id]
@@ -178,6 +186,9 @@ class CoreModel:
             assert not blocks & flight.blocks, "a block that a step in flight may write"
         self.flights[verify.batch] = Flight(verify, owners, blocks, decoding=frozenset(decoding))
         self.order.append(verify.batch)
+
+    def _on_trial(self) -> set[str]:
+        return {request_id for request_id, num in self.deaths.items() if num >= 2}
 
     def _expected_k(self, request, epoch) -> int:
         want = self.live[request.request_id]
@@ -232,6 +243,7 @@ class CoreModel:
             self.num_outputs += len(row.token_ids)
             if request.request_id in flight.decoding:
                 self.failed.pop(request.request_id, None)
+                self.deaths.pop(request.request_id, None)
             want = self.live[request.request_id]
             output = request.output_token_ids
             assert output == continuation(want.prompt, len(output))
@@ -285,11 +297,15 @@ class CoreModel:
         able = [epoch for epoch in self.serving if epoch not in self.suspects]
         return able[batch % len(able)] if able else 0
 
-    def lose_verifier(self) -> None:
+    def lose_verifier(self, *, may_have_died: bool = False) -> None:
+        self.died = ([], False)
+        if may_have_died:
+            owners = [owner for f in self.flights.values() for owner in f.owners.values()]
+            self.died = (owners, sum(len(f.plan.rows) for f in self.flights.values()) == 1)
         for epoch in [*self.doubles]:
             if epoch not in self.serving and epoch not in self.warming:
                 self.drop_drafter(epoch)
-        self.core.verifier_lost()
+        self.core.verifier_lost(may_have_died=may_have_died)
         self.old_answers += self.answers
         self.answers.clear()
         self.flights.clear()
@@ -308,7 +324,19 @@ class CoreModel:
             self.abort(request_id)
         self.lose_verifier()
 
-    def bring_verifier_up(self) -> None:
+    def bring_verifier_up(self, *, is_new: bool = True) -> None:
+        in_flight, was_alone = self.died if is_new else ([], False)
+        guilty = []
+        for request_id in in_flight:
+            if request_id in self.live:
+                self.deaths[request_id] = self.deaths.get(request_id, 0) + 1
+                if self.deaths[request_id] >= 3 and was_alone:
+                    guilty.append(request_id)
+        given_up = [str(r.request_id) for r in self.core.verdict(has_died=is_new)]
+        assert given_up == guilty
+        for request_id in given_up:
+            self.abort(request_id)
+        self.died = ([], False)
         self.verifier = VerifierDouble(
             num_blocks=self.num_blocks, block_size=BLOCK, max_model_len=CONTEXT
         )

@@ -24,6 +24,7 @@ from minedraft.errors import (
 from minedraft.services.coordinator.answers import live_rows
 from minedraft.services.coordinator.batch_manager import BatchManager
 from minedraft.services.coordinator.counters import Counters
+from minedraft.services.coordinator.deaths import Deaths
 from minedraft.services.coordinator.drafters import Drafters
 from minedraft.services.coordinator.planner import Planner
 from minedraft.services.coordinator.request import Event, Phase
@@ -58,7 +59,8 @@ class Core:
         self._home = Residency(mode.num_batches, mode.max_batch_size)
         self._counters = Counters()
         self._drafters = Drafters()
-        self._planner = Planner(self._home, self._drafters, prefill_budget_tokens)
+        self._deaths = Deaths()
+        self._planner = Planner(self._home, self._drafters, self._deaths, prefill_budget_tokens)
         self._verifier: ModelInfo | None = None
         self._verify_queue: deque[int] = deque()
         self._next_arrival = 0
@@ -136,8 +138,21 @@ class Core:
             return []
         return blame(self._home.in_flight[self._verify_queue[0]].requests.values())
 
-    def verifier_lost(self) -> None:
-        """The verifier session ended: every live request starts over from its committed tokens."""
+    def verdict(self, *, has_died: bool) -> list[Request]:
+        """A session begins after one that broke: see `deaths`.
+
+        Returns:
+            Live requests that verifier processes died of; the caller ends them.
+        """
+        return self._deaths.verdict(has_died=has_died)
+
+    def verifier_lost(self, *, may_have_died: bool = False) -> None:
+        """The verifier session ended: every live request starts over from its committed tokens.
+
+        Args:
+            may_have_died: It broke without a word; `verdict` will know.
+        """
+        self._deaths.lost(self._home.in_flight.values() if may_have_died else ())
         self._verify_queue.clear()
         self._verifier = None
         self._home.start_over()

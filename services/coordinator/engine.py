@@ -125,20 +125,37 @@ class Engine:
 
     # -- workers ----------------------------------------------------------------------------
 
-    def verifier_up(self, info: ModelInfo, send: Callable[[VerifyPlan], None]) -> None:
-        """A verifier session began."""
+    def verifier_up(
+        self, info: ModelInfo, send: Callable[[VerifyPlan], None], *, is_new: bool = False
+    ) -> None:
+        """A verifier session began.
+
+        Args:
+            info: Its model.
+            send: Takes plans for it.
+            is_new: It is another process than the one before it. A request that several died
+                with is given up.
+        """
+        for request in self.core.verdict(has_died=is_new):
+            log.error("request.given_up", request_id=request.request_id)
+            err = ProtocolError(
+                f"{request.num_deaths} verifier processes ended at a step with this request in "
+                "it, the last one with this request alone"
+            )
+            self._fail(self._samples[request.request_id], err)
         self._send_verify = send
         for request in self.core.verifier_up(info):
             self._fail(self._samples[request.request_id], self.core.too_large(request))
         self._pump()
 
-    def verifier_lost(self, *, by_failure: bool = False) -> None:
+    def verifier_lost(self, *, by_failure: bool = False, may_have_died: bool = False) -> None:
         """The verifier session ended; live requests wait for the next one.
 
         Args:
             by_failure: It failed at its work or never answered, rather than going away. A request
                 it does so at each of several times is given up: it must not take everybody else
                 along for ever.
+            may_have_died: It broke without a word: if another process comes next, this one died.
         """
         for request in self.core.blame() if by_failure else ():
             log.error("request.given_up", request_id=request.request_id)
@@ -150,7 +167,7 @@ class Engine:
         self._send_verify = None
         self._send_draft.clear()
         self.timeline.forget_plans()
-        self.core.verifier_lost()
+        self.core.verifier_lost(may_have_died=may_have_died)
         self._wake()
 
     def drafter_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:

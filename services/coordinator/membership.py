@@ -180,7 +180,7 @@ class Membership:
         connection = VerifierConnection(
             member.address, self._credentials, coordinator=self._coordinator
         )
-        by_failure = False
+        by_failure = has_vanished = False
         try:
             info = await connection.get_info(_HANDSHAKE_S)
             check_verifier(
@@ -192,11 +192,16 @@ class Membership:
             )
             async with connection.session(_HANDSHAKE_S) as answers:
                 self.model, self.acceptance = info.model, info.acceptance
+                before = member.info.identity if member.info else info.identity
                 member.info, member.connection, member.last_error = info, connection, ""
                 peer.works()
                 peer.say("worker.joined", level=INFO, instance_id=info.identity.instance_id)
                 self._hold.taken()
-                self.engine.verifier_up(info.model, connection.send)
+                self.engine.verifier_up(
+                    info.model,
+                    connection.send,
+                    is_new=info.identity.instance_id != before.instance_id,
+                )
                 self.links.look()
                 async for answer in answers:
                     if isinstance(answer, LinkLost):
@@ -205,6 +210,7 @@ class Membership:
                         self.engine.on_verify_result(answer)
         except MineDraftError as err:
             by_failure = isinstance(err, ProtocolError | StateError)
+            has_vanished = isinstance(err, WorkerUnavailableError)
             raise
         except Exception:  # this side failed at what it answered
             by_failure = True
@@ -216,7 +222,10 @@ class Membership:
                     self.links.unlink(drafter)
                 is_stalled = connection is self._stalled
                 self._hold.lost()
-                self.engine.verifier_lost(by_failure=by_failure or is_stalled)
+                self.engine.verifier_lost(
+                    by_failure=by_failure or is_stalled,
+                    may_have_died=has_vanished and not is_stalled,
+                )
             await connection.close()
 
     def _owed(self) -> dict[Member[Any], int]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.admin import Mode
+    from minedraft.services.coordinator.deaths import Deaths
     from minedraft.services.coordinator.drafters import Drafters
     from minedraft.services.coordinator.residency import Residency
     from minedraft.types import ModelInfo
@@ -35,12 +36,16 @@ class Planner:
     Args:
         home: Who lives where.
         drafters: Who drafts.
+        deaths: Who must have the verifier to itself.
         prefill_budget_tokens: Most prompt tokens in one step.
     """
 
-    def __init__(self, home: Residency, drafters: Drafters, prefill_budget_tokens: int) -> None:
+    def __init__(
+        self, home: Residency, drafters: Drafters, deaths: Deaths, prefill_budget_tokens: int
+    ) -> None:
         self._home = home
         self._drafters = drafters
+        self._deaths = deaths
         self._prefill_budget = prefill_budget_tokens
         self._next_step = 1
 
@@ -58,7 +63,10 @@ class Planner:
             home.admit(batch)
         for batch in idle:
             home.batches.rebalance(batch)
-        for batch in idle:
+        on_trial = self._on_trial()
+        for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
+            if on_trial and home.in_flight:
+                break  # nobody beside it, before or after
             yield from self._plan_batch(batch, mode, verifier, draft_timeout_ns)
         yield from self._plan_warm_ups(mode, verifier)
         yield from self._housekeeping()
@@ -71,6 +79,14 @@ class Planner:
         """
         if not 0 < step_id < self._next_step:
             raise ProtocolError(f"step_id={step_id}: no step was planned with that number")
+
+    def _on_trial(self) -> set[int | None]:
+        """Batches with a member that must have the verifier to itself."""
+        return {
+            self._home.batches.batch_of(request.request_id)
+            for request in self._deaths.on_trial
+            if request.phase is not Phase.WAITING
+        }
 
     def _plan_batch(
         self, batch: int, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int

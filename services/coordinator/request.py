@@ -110,6 +110,8 @@ class Request:
     stats: SpeculationStats = field(default_factory=SpeculationStats)
     num_failed_steps: int = 0
     """Steps with this request in them at which the verifier failed since it last decoded."""
+    num_deaths: int = 0
+    """Verifier processes that died with this request in flight since it last decoded."""
     max_token_id: int = 0
     """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
 
@@ -166,7 +168,7 @@ class Request:
             self.advance(Event.PREFILLED)
         else:
             self.advance(Event.COMMIT)
-            self.num_failed_steps = 0
+            self.num_failed_steps = self.num_deaths = 0
         self.output_token_ids.extend(token_ids)
         self.max_token_id = max((self.max_token_id, *token_ids))
         self.num_computed = self.num_tokens - 1

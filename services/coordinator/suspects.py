@@ -7,11 +7,15 @@ it; a request that fails alone again and again is given up and has taken nobody 
 
 Prefilling clears nobody. Every new session begins with it, so a request that only fails later
 would be cleared in each one and end sessions for ever.
+
+Where the whole process goes, `deaths` says who is to blame.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from minedraft.services.coordinator.deaths import DEATHS_TO_BE_ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,5 +41,10 @@ def blame(requests: Iterable[Request]) -> list[Request]:
 
 def apart(members: Sequence[Request]) -> list[list[Request]]:
     """Who may share a step: each suspect is alone. Try one group after the other."""
-    suspects = [[request] for request in members if request.num_failed_steps]
-    return [*suspects, [request for request in members if not request.num_failed_steps]]
+    suspects = [request for request in members if _is_suspect(request)]
+    others = [request for request in members if not _is_suspect(request)]
+    return [*([request] for request in suspects), others]
+
+
+def _is_suspect(request: Request) -> bool:
+    return request.num_failed_steps > 0 or request.num_deaths >= DEATHS_TO_BE_ALONE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -134,6 +135,13 @@ class CoreMachine(RuleBasedStateMachine):
             self.model.plan()
 
     @precondition(lambda self: self.model.verifier is not None)
+    @rule(is_new=st.booleans())
+    def verifier_breaks_off(self, is_new):
+        self.model.lose_verifier(may_have_died=True)
+        self.model.bring_verifier_up(is_new=is_new)
+        self.model.plan()
+
+    @precondition(lambda self: self.model.verifier is not None)
     @rule(stays=st.booleans())
     def drafter_goes_or_comes(self, stays):
         if self.model.drafter is None or stays:
@@ -211,7 +219,8 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
 
     def verifier():
         if model.verifier is not None:
-            rng.choice((model.lose_verifier, model.fail_verifier))()
+            die = partial(model.lose_verifier, may_have_died=True)
+            rng.choice((model.lose_verifier, model.fail_verifier, die))()
         else:
             model.bring_verifier_up()
 

@@ -489,6 +489,27 @@ def test_tokens_in_the_middle_of_a_prompt_are_refused():
         model.core.on_verify_result(bad)
 
 
+def test_the_one_that_processes_die_of_is_found_among_all_and_takes_nobody_along():
+    model = CoreModel(PSD)
+    wanted = {model.submit((1, 2 + i), 9): (1, 2 + i) for i in range(7)}
+    bad = "r3"
+    num_deaths = 0
+    while model.live:
+        model.plan()
+        if bad in model.flights[model.order[0]].owners.values():
+            num_deaths += 1
+            model.lose_verifier(may_have_died=True)
+            model.bring_verifier_up()
+        else:
+            model.work()
+            model.answer()
+    assert num_deaths == 3
+    assert bad not in model.outputs
+    for request_id, prompt in wanted.items():
+        if request_id != bad:
+            assert model.outputs[request_id] == continuation(prompt, 9)
+
+
 # -- looking --------------------------------------------------------------------------------
 
 

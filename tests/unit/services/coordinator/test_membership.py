@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from minedraft.errors import ProtocolError, WorkerUnavailableError
+from minedraft.errors import DrainingError, ProtocolError, WorkerUnavailableError
 from minedraft.plans import LinkLost
 from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.discovery import DrafterName
@@ -343,3 +343,40 @@ async def test_a_drafter_of_another_coordinator_is_asked_again_and_joins_when_it
     assert world.core.verifier_info is not None
     drafter.held_by = ""
     await world.until(lambda: world.core.epoch == 1)
+
+
+async def test_a_request_that_three_verifier_processes_died_of_is_given_up(world):
+    sample = make_sample("deadly")
+    verifier = world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+    world.engine.submit([sample])
+    for _ in range(3):
+        verifier.end()
+        await world.until(lambda: world.core.verifier_info is None)
+        verifier = world.verifier()
+        await world.until(lambda: world.core.verifier_info is not None)
+    with pytest.raises(ProtocolError, match="3 verifier processes ended at a step with this"):
+        await read(sample.stream)
+
+
+@pytest.mark.parametrize("why", ["network", "drain"])
+async def test_a_session_that_ends_otherwise_blames_nobody(world, why):
+    """The same process is found behind the address, or the old one had said that it leaves."""
+    sample = make_sample("innocent")
+    verifier = world.verifier()
+    await world.until(lambda: world.core.verifier_info is not None)
+    world.engine.submit([sample])
+    for _ in range(5):
+        info = verifier.info
+        if why == "network":
+            verifier.end()
+        else:
+            verifier.leave()
+            verifier.say(DrainingError("this worker is shutting down"))
+        await world.until(lambda: world.core.verifier_info is None)
+        verifier = world.verifier()
+        if why == "network":
+            verifier.info = info
+        await world.until(lambda: world.core.verifier_info is not None)
+    world.work()
+    assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
