@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -15,11 +15,11 @@ from minedraft.errors import PreconditionError, RequestAbortedError
 from minedraft.transport import admin_codec, public_codec
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.home_process import HomeProcess
-from minedraft.transport.status import from_rpc_error
+from minedraft.transport.status import from_rpc_error, readable
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
@@ -70,7 +70,7 @@ class PublicStub:
             self._streams.add(call)
             try:
                 async for response in call:
-                    yield public_codec.event_from_proto(response)
+                    yield public_codec.event_from_proto(readable(response, "an event"))
             finally:
                 self._streams.discard(call)
                 # Dropping a call does not end it in every grpcio: grpc#43462.
@@ -91,15 +91,13 @@ class PublicStub:
             timeout_s: Deadline of the call; None: none.
         """
         request = public_codec.abort_to_proto(request_ids, resume_tokens)
-        async with self._our_errors():
-            response = await self._generation.Abort(request, timeout=timeout_s)
+        response = await self._ask(self._generation.Abort, request, timeout=timeout_s)
         return int(response.num_aborted)
 
     async def get_model_info(self, *, timeout_s: float | None) -> TargetInfo:
         """Read what the target is."""
         request = generation_pb2.GetModelInfoRequest()
-        async with self._our_errors():
-            response = await self._generation.GetModelInfo(request, timeout=timeout_s)
+        response = await self._ask(self._generation.GetModelInfo, request, timeout=timeout_s)
         return public_codec.target_info_from_proto(response)
 
     async def get_server_info(
@@ -107,29 +105,30 @@ class PublicStub:
     ) -> ServerInfo:
         """Read what the server is; `wait_for_ready` waits out a server that is starting."""
         request = generation_pb2.GetServerInfoRequest()
-        async with self._our_errors():
-            response = await self._generation.GetServerInfo(
-                request, timeout=timeout_s, wait_for_ready=wait_for_ready
-            )
+        response = await self._ask(
+            self._generation.GetServerInfo,
+            request,
+            timeout=timeout_s,
+            wait_for_ready=wait_for_ready,
+        )
         return public_codec.server_info_from_proto(response)
 
     async def get_status(self, *, timeout_s: float | None) -> Status:
         """Read the coordinator's state."""
-        async with self._our_errors():
-            response = await self._admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=timeout_s)
+        response = await self._ask(
+            self._admin.GetStatus, admin_pb2.GetStatusRequest(), timeout=timeout_s
+        )
         return admin_codec.status_from_proto(response)
 
     async def set_mode(self, mode: Mode, *, timeout_s: float | None) -> None:
         """Change the mode."""
         request = admin_codec.mode_to_proto(mode)
-        async with self._our_errors():
-            await self._admin.SetMode(request, timeout=timeout_s)
+        await self._ask(self._admin.SetMode, request, timeout=timeout_s)
 
     async def swap_drafter(self, order: SwapOrder, *, timeout_s: float | None) -> SwapResult:
         """Change the drafter; returns once the new one drafts."""
         request = admin_codec.swap_order_to_proto(order)
-        async with self._our_errors():
-            response = await self._admin.SwapDrafter(request, timeout=timeout_s)
+        response = await self._ask(self._admin.SwapDrafter, request, timeout=timeout_s)
         return admin_codec.swap_result_from_proto(response)
 
     async def get_timeline(
@@ -137,9 +136,13 @@ class PublicStub:
     ) -> tuple[Span, ...]:
         """Read the newest spans that began after `since_unix_ns`, oldest first."""
         request = admin_codec.timeline_order_to_proto(max_spans, since_unix_ns)
-        async with self._our_errors():
-            response = await self._admin.GetTimeline(request, timeout=timeout_s)
+        response = await self._ask(self._admin.GetTimeline, request, timeout=timeout_s)
         return tuple(admin_codec.span_from_proto(span) for span in response.spans)
+
+    async def _ask(self, method: Callable[..., Any], request: Any, **how: Any) -> Any:
+        async with self._our_errors():
+            answer = await method(request, **how)
+        return readable(answer, f"the answer to {type(request).__name__}")
 
     @asynccontextmanager
     async def _our_errors(self) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import math
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
 import structlog
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 
 log = structlog.get_logger(__name__)
+Message = TypeVar("Message")
 
 ERROR_KEY = "minedraft-error"
 DOMAIN = "minedraft"
@@ -96,6 +97,17 @@ _BROKEN = "Stream removed"
 
 _PEER_SAID_TOO_MUCH = ("CLIENT: Received message larger", "SERVER: Sent message larger")
 """How grpc begins when an answer is over the limit: that is not the caller's fault."""
+
+
+def readable(message: Message | None, what: str) -> Message:
+    """Refuse the None that grpc.aio hands a client for bytes that do not parse.
+
+    Raises:
+        ProtocolError: names what it was.
+    """
+    if message is None:
+        raise errors.ProtocolError(f"{what} does not parse")
+    return message
 
 
 def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:

@@ -12,7 +12,6 @@ import structlog
 from minedraft.errors import (
     IncompatibleWorkerError,
     MineDraftError,
-    ProtocolError,
     StateError,
     WorkerUnavailableError,
 )
@@ -28,7 +27,7 @@ from minedraft.plans import (
 from minedraft.transport import plan_codec
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, open_channel
 from minedraft.transport.plan_session import BEGUN
-from minedraft.transport.status import UnknownMethodError, from_rpc_error
+from minedraft.transport.status import UnknownMethodError, from_rpc_error, readable
 from minedraft.transport.worker_service import link_spec_to_proto
 from minedraft.v1 import (
     drafter_pb2,
@@ -127,13 +126,7 @@ class _Connection(Generic[Plan, Answer]):
             raise WorkerUnavailableError(f"{self.address}: the connection was closed") from None
         except asyncio.CancelledError:  # grpc says so too when the channel is closed
             raise self._cancelled() from None
-        return self._readable(answer, f"the answer to {type(request).__name__}")
-
-    def _readable(self, message: Any, what: str) -> Any:
-        """Refuse the None that grpc.aio hands out for bytes that do not parse."""
-        if message is None:
-            raise ProtocolError(f"{self.address}: {what} does not parse")
-        return message
+        return readable(answer, f"{self.address}: the answer to {type(request).__name__}")
 
     async def _handshake(
         self, role: str, method: Callable[..., Any], request: Any, timeout_s: float
@@ -197,7 +190,7 @@ class _Connection(Generic[Plan, Answer]):
     async def _answers(self, call: Any) -> AsyncIterator[Answer]:
         try:
             async for message in call:
-                yield self._decode(self._readable(message, "a message of the session"))
+                yield self._decode(readable(message, f"{self.address}: a message of the session"))
         except asyncio.CancelledError:
             raise self._cancelled() from None
         if not call.cancelled():

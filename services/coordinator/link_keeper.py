@@ -157,7 +157,8 @@ class LinkKeeper:
         if tries.peer.error is None:
             self.look()  # an end may have left meanwhile
             return
-        member.last_error = f"link: {tries.peer.reason}"
+        if member.connection is not None and self._linker.verifier.connection is not None:
+            member.last_error = f"link: {tries.peer.reason}"  # else why an end left is the reason
         self._rest(member, tries)
 
     async def _form(self, member: Drafter, tries: _Tries) -> None:

@@ -11,7 +11,8 @@ import math
 import grpc
 import pytest
 
-from minedraft.admin import SwapOrder
+from minedraft.admin import Mode, SwapOrder
+from minedraft.api import GenerationRequest
 from minedraft.client import NO_RETRIES, Client
 from minedraft.errors import ProtocolError
 from minedraft.services.coordinator.app import run as run_coordinator
@@ -21,12 +22,16 @@ from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
-from minedraft.transport.channel import server_options
+from minedraft.transport.channel import open_channel, server_options
+from minedraft.transport.fence import Coordinator
+from minedraft.transport.plan_session import BEGUN
+from minedraft.transport.public_stub import PublicStub
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 from tests.hanging_workers import HangingWorld
 from tests.integration.cluster import LOOPBACK, Service, until_up
 
 GARBAGE = b"\xff" * 6
+HOSTILE = Coordinator("hostile").metadata
 MAX32, MAX64 = 2**32 - 1, 2**64 - 1
 
 
@@ -50,7 +55,7 @@ class Spoiler(grpc.aio.ServerInterceptor):
         return self._answers[0]
 
     async def _session(self, requests, context):
-        await context.send_initial_metadata(())
+        await context.send_initial_metadata(BEGUN)
         for answer in self._answers:
             yield answer
         async for _ in requests:
@@ -268,6 +273,7 @@ PLANS = {
         draft_plan(opens=[{"row_id": 1, "token_ids": [1]}] * 9000),
     ],
 }
+TOKEN_LINK = ("SetKey", "GetKey", "SendPackets")
 LINKS = [
     types_pb2.FormLinkRequest(),
     types_pb2.FormLinkRequest(epoch=MAX64, name="n", transport=99, max_rows=1, max_draft_tokens=1),
@@ -281,20 +287,29 @@ async def refusals(channel: grpc.aio.Channel, service: str) -> list[grpc.StatusC
     """Send everything there is; returns what became of each."""
     codes = []
     for plan in PLANS[service]:
-        call = channel.stream_stream(f"/minedraft.v1.{service}/Session")()
+        call = channel.stream_stream(f"/minedraft.v1.{service}/Session")(metadata=HOSTILE)
         await call.initial_metadata()
         await call.write(plan)
         async for _ in _quietly(call):
             raise AssertionError("it was answered")
         codes.append(await call.code())
+    session = channel.stream_stream(f"/minedraft.v1.{service}/Session")(metadata=HOSTILE)
+    await session.initial_metadata()  # whoever has none may not order links
     methods = ("GetInfo", "FormLink", "DropLink", "LoadModel")
     calls = [(method, GARBAGE) for method in methods[: 2 if service == "Verifier" else 4]]
     for link in LINKS:
         request = link if service == "Verifier" else drafter_pb2.DrafterFormLinkRequest(link=link)
         calls.append(("FormLink", request.SerializeToString()))
+    if service == "Verifier":
+        for method in TOKEN_LINK[:2]:
+            call = channel.unary_unary(f"/minedraft.v1.TokenLink/{method}")(GARBAGE)
+            codes.append(await call.code())
+        packets = channel.stream_unary("/minedraft.v1.TokenLink/SendPackets")(iter([GARBAGE]))
+        codes.append(await packets.code())
     for method, data in calls:
-        call = channel.unary_unary(f"/minedraft.v1.{service}/{method}")(data)
+        call = channel.unary_unary(f"/minedraft.v1.{service}/{method}")(data, metadata=HOSTILE)
         codes.append(await call.code())
+    session.cancel()
     return codes
 
 
@@ -333,3 +348,43 @@ async def test_what_a_coordinator_sends_ends_its_session_and_no_worker(target_di
         for service in (coordinator, drafter, verifier):
             if service is not None:
                 await service.stop()
+
+
+class NoCoordinator(grpc.GenericRpcHandler):
+    """Answers every call with bytes that are no message."""
+
+    def service(self, handler_call_details):
+        async def once(_request, _context):
+            return GARBAGE
+
+        async def stream(_request, _context):
+            yield GARBAGE
+
+        if handler_call_details.method.endswith("/Generate"):
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(once)
+
+
+async def test_a_client_is_told_that_an_answer_does_not_parse():
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((NoCoordinator(),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    stub = PublicStub(open_channel(address), open_channel(address))
+    asked = GenerationRequest(token_ids=(1,))
+    try:
+        for call in (
+            stub.get_server_info(timeout_s=5.0),
+            stub.get_model_info(timeout_s=5.0),
+            stub.get_status(timeout_s=5.0),
+            stub.abort(["r"], timeout_s=5.0),
+            stub.set_mode(Mode(1, 1, 1), timeout_s=5.0),
+            stub.swap_drafter(SwapOrder(model="m"), timeout_s=5.0),
+            stub.get_timeline(max_spans=1, since_unix_ns=0, timeout_s=5.0),
+            anext(stub.generate(asked, timeout_s=5.0)),
+        ):
+            with pytest.raises(ProtocolError, match="does not parse"):
+                await call
+    finally:
+        await stub.close()
+        await server.stop(0)
