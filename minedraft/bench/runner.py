@@ -12,6 +12,7 @@ from minedraft.bench import machine
 from minedraft.bench.load import Job, run_load
 from minedraft.bench.modes import Measurement, measurements
 from minedraft.bench.result import BenchResult, ModeResult
+from minedraft.bench.sizing import Speed, speed_of
 from minedraft.bench.steady import measure
 from minedraft.errors import ConfigError, PreconditionError
 from minedraft.types import Speculation
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from minedraft.admin import Mode, Status
+    from minedraft.bench.load import Record
     from minedraft.client import Client
 
 _IDLE_TIMEOUT_S = 30.0
 _POLL_S = 0.05
-_WARMUP_TOKENS = 16
 _MAX_SPANS = 20_000
 
 
@@ -44,6 +45,9 @@ class BenchOptions:
     """Let a `synthetic` drafter propose this share of tokens right; None: its own drafts."""
     use_chat: bool | None = None
     """Send prompts as chat messages; None: if the target has a template."""
+    warmup_tokens: int = 16
+    """Output tokens of the requests that fill the slots before each measurement; 0: none, because
+    a calibration has just done it."""
     reference: tuple[tuple[int, ...], ...] = ()
     """Outputs of an earlier AR run over the same prompts; empty: made here if needed."""
 
@@ -104,21 +108,66 @@ async def run_bench(
                 if not reference:
                     reference = await _reference(client, jobs, options, watcher)
                 jobs = _with_reference(jobs, reference, options.synthetic_acceptance)
-            results[each.name] = await _measure(client, each, jobs, watcher)
+            results[each.name] = await _measure(client, each, jobs, watcher, options.warmup_tokens)
             reference = reference or results[each.name].outputs
     finally:
         await _switch(client, status.mode)
     return BenchResult(results, options.synthetic_acceptance, reference, about)
 
 
+async def calibrate(
+    client: Client, options: BenchOptions, *, num_tokens: int, progress: Progress | None = None
+) -> dict[str, Speed]:
+    """Run every measurement for a moment: all its slots, a few tokens each. Warms up, too.
+
+    Args:
+        client: Of a service that should have nothing else to do; its mode is restored.
+        options: What will be measured.
+        num_tokens: Output tokens of each request; >= 2.
+        progress: Watches.
+
+    Returns:
+        The speed of each measurement, by its name.
+    """
+    watcher = progress or Silence()
+    status = await client.status()
+    target = await client.model_info()
+    use_chat = target.has_chat_template if options.use_chat is None else options.use_chat
+    jobs = [Job(prompt, num_tokens, use_chat=use_chat) for prompt in options.prompts]
+    speeds = {}
+    try:
+        for each in measurements(
+            options.modes, batch=options.batch, num_draft_tokens=options.num_draft_tokens
+        ):
+            await _switch(client, each.mode)
+            start = time.perf_counter()
+            records = await _fill(client, each, jobs, watcher, "calibration")
+            speeds[each.name] = speed_of(records, time.perf_counter() - start)
+    finally:
+        await _switch(client, status.mode)
+    return speeds
+
+
+async def _fill(
+    client: Client, each: Measurement, jobs: Sequence[Job], watcher: Progress, what: str
+) -> list[Record]:
+    """Run as many jobs as there are slots."""
+    few = jobs[: each.num_resident]
+    watcher.begin(f"{each.name} {what}", sum(job.max_tokens for job in few))
+    return await run_load(client, few, num_resident=each.num_resident, on_tokens=watcher.advance)
+
+
 async def _measure(
-    client: Client, each: Measurement, jobs: Sequence[Job], watcher: Progress
+    client: Client,
+    each: Measurement,
+    jobs: Sequence[Job],
+    watcher: Progress,
+    warmup_tokens: int,
 ) -> ModeResult:
     await _switch(client, each.mode)
-    short = [replace(job, max_tokens=min(job.max_tokens, _WARMUP_TOKENS)) for job in jobs]
-    warmup = short[: each.num_resident]
-    watcher.begin(f"{each.name} warm-up", sum(job.max_tokens for job in warmup))
-    await run_load(client, warmup, num_resident=each.num_resident, on_tokens=watcher.advance)
+    if warmup_tokens:
+        short = [replace(job, max_tokens=min(job.max_tokens, warmup_tokens)) for job in jobs]
+        await _fill(client, each, short, watcher, "warm-up")
     stale = (await client.status()).counters.num_stale_drafts
     newest = await client.timeline(max_spans=2)
     since = max((span.start_ns for span in newest), default=0)

@@ -24,6 +24,10 @@ _TITLES = {
 }
 
 
+_FEW_STEPS = 10
+"""Medians of fewer steps are said to be rough."""
+
+
 def table(result: BenchResult, *, title: str = "") -> Table:
     """Build the table: one column a measurement."""
     built = Table(title=Text(plain(title)) if title else None, title_justify="left")
@@ -73,6 +77,11 @@ def thin_parts(result: BenchResult) -> Iterator[str]:
         steady, batch = mode.steady, mode.measurement.mode.max_batch_size
         if steady.num_steps == 0:
             yield f"warning: {_TITLES[name]} had no steady part; use more prompts or tokens"
+        elif steady.num_steps < _FEW_STEPS:
+            yield (
+                f"warning: {_TITLES[name]} was steady for {steady.num_steps} steps only, which is "
+                "little for a median; use more prompts or tokens"
+            )
         elif steady.num_rows < batch:
             yield (
                 f"warning: {_TITLES[name]} never held {batch} rows in a batch for long; its "
@@ -103,6 +112,7 @@ _ROWS: tuple[tuple[str, Callable[[ModeResult], str]], ...] = (
     ("t: draft, ms", lambda r: _drafted(r, f"{r.steady.draft_ms:.1f}")),
     ("step, ms", lambda r: f"{r.steady.step_ms:.1f}"),
     ("bubble, ms", lambda r: f"{r.steady.bubble_ms:.2f}"),
+    ("steps these rest on", lambda r: f"{r.steady.num_steps}"),
     ("TTFT p50, ms", lambda r: f"{r.to_json()['ttft_ms_p50']:.0f}"),
     ("TPOT p50, ms", lambda r: f"{r.to_json()['tpot_ms_p50']:.1f}"),
     ("E2E p50, ms", lambda r: f"{r.to_json()['e2e_ms_p50']:.0f}"),

@@ -17,7 +17,8 @@ from minedraft.admin import Mode
 from minedraft.api import Completion
 from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
-from minedraft.bench.runner import BenchOptions, run_bench
+from minedraft.bench.runner import BenchOptions, calibrate, run_bench
+from minedraft.bench.sizing import Size, choose, predict
 from minedraft.cli.answers import AnswerBoard
 from minedraft.cli.bench import bars, show, write_json
 from minedraft.cli.cluster import ClusterSpec
@@ -40,14 +41,22 @@ class Demo:
     """Name of the file under data/."""
     batch: int
     k: int
-    max_tokens: int
-    """Output tokens of a bench request."""
-    num_prompts: int
+    sizes: tuple[Size, ...]
+    """What each measurement may run, smallest first; how fast the machine is decides."""
+    budget_s: float
+    """Longest that all measurements should take together."""
     max_prompt_chars: int
     answer_tokens: int
     """Most output tokens of a streamed answer."""
     synthetic_acceptance: float | None
     num_blocks: int
+
+
+_CALIBRATION_TOKENS: Final = 6
+
+
+def _sizes(*sizes: tuple[int, int]) -> tuple[Size, ...]:
+    return tuple(Size(num_prompts, max_tokens) for num_prompts, max_tokens in sizes)
 
 
 DEMOS: Final = MappingProxyType(
@@ -57,10 +66,10 @@ DEMOS: Final = MappingProxyType(
             prompts="spec_bench.jsonl",
             batch=4,
             k=3,
-            max_tokens=48,
-            num_prompts=24,
-            max_prompt_chars=400,
-            answer_tokens=120,
+            sizes=_sizes((8, 24), (8, 32), (8, 40), (8, 48), (16, 48), (24, 48)),
+            budget_s=75.0,
+            max_prompt_chars=200,
+            answer_tokens=96,
             synthetic_acceptance=0.8,
             num_blocks=512,
         ),
@@ -69,8 +78,8 @@ DEMOS: Final = MappingProxyType(
             prompts="humaneval.jsonl",
             batch=4,
             k=4,
-            max_tokens=64,
-            num_prompts=16,
+            sizes=_sizes((8, 24), (8, 32), (8, 48), (8, 64), (16, 64)),
+            budget_s=420.0,
             max_prompt_chars=900,
             answer_tokens=160,
             synthetic_acceptance=None,
@@ -97,7 +106,8 @@ def demo(
     if settings is None:
         raise ConfigError(f"pair={pair!r}: want one of {', '.join(DEMOS)}")
     path = prompts or data_file(settings.prompts)
-    texts = load_prompts(path, limit=settings.num_prompts, max_chars=settings.max_prompt_chars)
+    most = settings.sizes[-1].num_prompts
+    texts = load_prompts(path, limit=most, max_chars=settings.max_prompt_chars)
     begin = time.monotonic()
     out.rule("1. models", align="left")
     from minedraft.hub.pairs import ensure_pair
@@ -141,13 +151,11 @@ async def _demo(
         out.rule("3. answers, streamed in parallel", align="left")
         await _stream_answers(client, spread(texts, _NUM_ANSWERS), settings)
         out.rule("4. AR, SD and PSD with the same prompts", align="left")
-        options = BenchOptions(
-            prompts=texts,
-            batch=settings.batch,
-            num_draft_tokens=settings.k,
-            max_tokens=settings.max_tokens,
+        options = await _sized(client, settings, texts)
+        title = (
+            f"{pair}, {settings.dtype}, greedy, {len(options.prompts)} prompts x "
+            f"{options.max_tokens}"
         )
-        title = f"{pair}, {settings.dtype}, greedy, {len(texts)} prompts x {settings.max_tokens}"
         with bars(out) as progress:
             measured = await run_bench(client, options, progress=progress)
         show(measured, out, title=title)
@@ -189,6 +197,30 @@ async def _answer(
     completion = stream.completion
     board.finish(index, summary(completion, time.perf_counter() - start))
     return completion
+
+
+async def _sized(client: Client, settings: Demo, texts: Sequence[str]) -> BenchOptions:
+    """Decide how much to measure: every mode runs for a moment first."""
+    options = BenchOptions(
+        prompts=tuple(texts),
+        batch=settings.batch,
+        num_draft_tokens=settings.k,
+        warmup_tokens=0,
+    )
+    with bars(out) as progress:
+        speeds = await calibrate(client, options, num_tokens=_CALIBRATION_TOKENS, progress=progress)
+    made = list(speeds.values())
+    if settings.synthetic_acceptance is not None:  # measured once more, all but ar
+        made += [speed for name, speed in speeds.items() if not name.startswith("ar")]
+    size = choose(settings.sizes, made, settings.budget_s)
+    out.print(
+        f"{size.num_prompts} prompts x {size.max_tokens} tokens in every mode, about "
+        f"{predict(made, size):.0f} s at this machine's speed",
+        soft_wrap=True,
+    )
+    every = len(texts) / size.num_prompts
+    chosen = tuple(texts[int(i * every)] for i in range(size.num_prompts))
+    return replace(options, prompts=chosen, max_tokens=size.max_tokens)
 
 
 async def _synthetic(

@@ -6,7 +6,7 @@ import pytest
 
 from minedraft import errors
 from minedraft.admin import Mode
-from minedraft.bench.runner import BenchOptions, run_bench
+from minedraft.bench.runner import BenchOptions, calibrate, run_bench
 from minedraft.client import Client
 from tests.fake_coordinator import FakeCoordinator
 
@@ -139,6 +139,23 @@ async def test_a_failed_request_ends_the_bench_with_its_error(
     fake.events = refuse
     with pytest.raises(errors.InvalidRequestError, match="too long"):
         await run_bench(client, options())
+
+
+async def test_a_calibration_fills_every_measurements_slots_once_and_restores_the_mode(
+    client: Client, fake: FakeCoordinator
+):
+    speeds = await calibrate(client, options(), num_tokens=3)
+    assert list(speeds) == ["ar", "ar_2m", "sd", "sd_2m", "psd"]
+    assert [request.sampling.max_tokens for request in fake.requests] == [3] * (2 + 4 + 2 + 4 + 4)
+    assert fake.modes[-1] == Mode(2, 8, 4)
+    assert all(speed.prompt_s > 0 for speed in speeds.values())
+
+
+async def test_what_a_calibration_has_warmed_up_is_not_warmed_up_again(
+    client: Client, fake: FakeCoordinator
+):
+    await run_bench(client, options(modes=("psd",), warmup_tokens=0))
+    assert len(fake.requests) == len(PROMPTS)
 
 
 async def test_progress_adds_up_to_what_it_announced(client: Client):

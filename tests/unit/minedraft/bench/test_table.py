@@ -17,10 +17,22 @@ async def test_the_table_has_a_column_a_mode_and_the_lines_name_the_prediction(c
     text = console.file.getvalue()
     for word in ("AR", "SD, 2M", "PSD", "tokens/s", "overlap efficiency", "bubble", "yes"):
         assert word in text
+    (steps,) = (line for line in text.splitlines() if "steps these rest on" in line)
+    counts = [int(cell) for cell in steps.split("│")[2:-1]]
+    assert counts == [mode.steady.num_steps for mode in result.modes.values()]
+    assert min(counts) > 0
     told = "\n".join(lines(result))
     assert "PSD / SD (equal batch)" in told
     assert "1.80x predicted" in told
     assert "identical outputs: yes" in told
+
+
+async def test_medians_of_few_steps_are_said_to_be_rough(client: Client):
+    for max_tokens, is_rough in ((4, True), (24, False)):
+        result = await run_bench(
+            client, BenchOptions(("a", "b"), modes=("ar",), batch=1, max_tokens=max_tokens)
+        )
+        assert ("steps only" in "\n".join(lines(result))) == is_rough
 
 
 async def test_a_run_without_a_steady_part_says_so(client: Client):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from minedraft.bench.sizing import Speed
+from minedraft.bench.steady import MIN_STEPS
 from minedraft.cli.demo import DEMOS, data_file, spread
 from minedraft.errors import ConfigError
 
@@ -16,13 +18,15 @@ def test_the_prompts_of_every_demo_are_in_the_checkout(demo):
     from minedraft.bench.prompts import load_prompts
 
     path = data_file(demo.prompts)
-    texts = load_prompts(path, limit=demo.num_prompts, max_chars=demo.max_prompt_chars)
-    assert len(set(texts)) == demo.num_prompts
+    most = demo.sizes[-1].num_prompts
+    texts = load_prompts(path, limit=most, max_chars=demo.max_prompt_chars)
+    assert len(set(texts)) == most
 
 
 def test_the_context_of_every_demo_fits_its_kv_blocks():
     for demo in DEMOS.values():
-        longest = demo.max_prompt_chars // 2 + max(demo.max_tokens, demo.answer_tokens)
+        max_tokens = max(size.max_tokens for size in demo.sizes)
+        longest = demo.max_prompt_chars // 2 + max(max_tokens, demo.answer_tokens)
         assert 2 * demo.batch * (longest // 16 + 2) <= demo.num_blocks
 
 
@@ -82,6 +86,37 @@ def test_the_demo_ends_with_tables_picture_trace_and_verdict(minedraft, staged, 
 )
 def test_the_answers_are_of_different_prompts_from_all_over_the_file(texts, want):
     assert "".join(spread(tuple(texts), 4)) == want
+
+
+@pytest.mark.parametrize(
+    ("token_s", "want"),
+    [(0.0, "24 prompts x 48 tokens"), (0.035, "8 prompts x 32 tokens"), (9.0, "8 prompts x 24")],
+)
+def test_a_slow_machine_measures_less_and_says_how_much(
+    minedraft, staged, fake, tmp_path, monkeypatch, token_s, want
+):
+    names = ("ar", "ar_2m", "sd", "sd_2m", "psd")
+
+    async def calibrated(client, options, *, num_tokens, progress):
+        return {name: Speed(0.0, token_s) for name in names}
+
+    monkeypatch.setattr("minedraft.cli.demo.calibrate", calibrated)
+    result = minedraft("demo", "smollm2", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert want in result.stdout
+    num_prompts, max_tokens = (int(word) for word in want.split() if word.isdigit())
+    measured = fake.requests[4:]  # after the streamed answers
+    assert len(measured) == 8 * num_prompts  # every mode once, all but ar once more
+    assert {request.sampling.max_tokens for request in measured} == {max_tokens}
+    assert len({str(request.messages) for request in measured}) == num_prompts
+
+
+def test_every_size_of_a_demo_fills_the_slots_and_gives_steps_for_a_median():
+    for demo in DEMOS.values():
+        assert list(demo.sizes) == sorted(demo.sizes, key=lambda s: s.num_prompts * s.max_tokens)
+        for size in demo.sizes:
+            assert size.num_prompts >= 2 * demo.batch
+            assert size.max_tokens / (demo.k + 1) >= MIN_STEPS
 
 
 def test_a_short_file_of_prompts_is_shown_whole(minedraft, staged, fake, tmp_path):
