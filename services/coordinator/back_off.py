@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from minedraft.errors import MineDraftError
 
 LONGEST_S: Final = 30.0
-AWAY_S: Final = 2.0
-"""Longest pause where the peer is just not there. To knock costs one packet, and whoever restarts
-a worker waits for this; a peer that answers wrongly costs a handshake or a link each time."""
+GROWTH: Final = 2.0
+GROWTH_AWAY: Final = 1.05
+"""Where the peer is just not there. To knock costs one packet, and whoever restarts a worker waits
+for this: a pause is about a twentieth of how long it has been away. A peer that answers wrongly
+costs a handshake or a link each time."""
 STEADY_S: Final = 10.0
 """A peer that did its work for so long has failed for the first time."""
-_MAX_DOUBLINGS: Final = 64
 
 
 @dataclass(slots=True)
@@ -27,13 +28,18 @@ class BackOff:
     """Pauses between attempts at one peer.
 
     Args:
-        first_s: Longest pause after the first failure; doubled after each further one.
+        first_s: Longest pause after the first failure; it grows with each further one.
         jitter: Uniform in [0, 1); those who lost the same peer must not come back in step.
     """
 
     first_s: float
     jitter: Callable[[], float] = random.random
-    num_failures: int = 0
+    _pause_s: float = 0.0
+    """After the last failure, before jitter; 0: there was none."""
+
+    def reset(self) -> None:
+        """Forget all failures."""
+        self._pause_s = 0.0
 
     def after(self, err: MineDraftError, worked_s: float) -> float:
         """Note a failure.
@@ -46,9 +52,8 @@ class BackOff:
             Seconds until the next attempt.
         """
         if worked_s >= STEADY_S:
-            self.num_failures = 0
+            self.reset()
         is_away = isinstance(err, WorkerUnavailableError | DrainingError)
-        most_s = max(AWAY_S if is_away else LONGEST_S, self.first_s)
-        doubled_s = self.first_s * 2.0 ** min(self.num_failures, _MAX_DOUBLINGS)
-        self.num_failures += 1
-        return min(doubled_s, most_s) * (0.5 + self.jitter() / 2)
+        grown_s = self._pause_s * (GROWTH_AWAY if is_away else GROWTH)
+        self._pause_s = max(min(grown_s, LONGEST_S), self.first_s)
+        return self._pause_s * (0.5 + self.jitter() / 2)

@@ -55,7 +55,7 @@ class CoordinatorConfig:
     """Longest the verifier may take to answer while a step is in flight; then its session ends
     and its requests begin again."""
     reconnect_s: float = 0.2
-    """Pause before a lost worker is dialled again."""
+    """First pause before a lost worker is dialled, or a link formed, again; up to 30 s later on."""
     grace_s: float = 10.0
     """Seconds running requests get on SIGTERM."""
     security: SecurityConfig = field(default_factory=SecurityConfig)

@@ -67,7 +67,7 @@ class Supervised:
 
     def started_over(self) -> None:
         """The peer is another one than before: forget how often that one failed."""
-        self._back_off.num_failures = 0
+        self._back_off.reset()
 
     @contextmanager
     def attempt(self) -> Iterator[None]:

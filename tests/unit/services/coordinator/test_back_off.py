@@ -8,7 +8,7 @@ from minedraft.errors import (
     ProtocolError,
     WorkerUnavailableError,
 )
-from minedraft.services.coordinator.back_off import AWAY_S, LONGEST_S, STEADY_S, BackOff
+from minedraft.services.coordinator.back_off import LONGEST_S, STEADY_S, BackOff
 
 BAD = ProtocolError("nonsense")
 AWAY = WorkerUnavailableError("not there")
@@ -26,8 +26,12 @@ def test_the_pause_doubles_up_to_half_a_minute(err):
 
 
 @pytest.mark.parametrize("err", [AWAY, DrainingError("shutting down")])
-def test_who_is_only_away_is_asked_for_more_often(err):
-    assert pauses(err)[-1] == AWAY_S
+def test_the_pause_for_who_is_only_away_is_a_small_part_of_how_long_that_has_been(err):
+    away_s = 0.0
+    for pause_s in pauses(err, 300):
+        assert pause_s <= min(0.2 + away_s / 20, LONGEST_S) + 1e-9
+        away_s += pause_s
+    assert pause_s == LONGEST_S
 
 
 def test_pauses_of_many_are_not_in_step():
