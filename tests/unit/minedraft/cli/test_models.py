@@ -70,3 +70,19 @@ def test_distill_turns_its_options_into_settings(minedraft, monkeypatch, tmp_pat
     ((options, prompts),) = seen
     assert (options.layers, options.epochs, prompts) == ((0, 2), 1.0, ["a"])
     assert "layers='x'" in minedraft("distill", *arguments, "--layers", "x").stderr
+
+
+def test_a_user_without_a_home_is_told_what_to_set(minedraft, monkeypatch):
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("MINEDRAFT_CACHE", raising=False)
+    result = minedraft("fetch", "smollm2")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: cache directory ~/.cache/minedraft: ")
+    assert result.stderr.endswith("Set MINEDRAFT_CACHE\n")
+
+
+def test_a_cache_that_cannot_be_written_is_named(minedraft):
+    result = minedraft("fetch", "smollm2", "--cache-dir", "/proc/nope")
+    assert result.exit_code == 1
+    assert "\nerror: cache directory /proc/nope cannot be used: " in f"\n{result.stderr}"
