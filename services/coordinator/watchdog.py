@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 Peer = TypeVar("Peer")
 
-_TICKS_PER_LIMIT = 10
-"""So a peer is left within 1.1 times the limit, and a tick or two of delay."""
-_LONGEST_TICK_S = 1.0
+_TICKS_PER_LIMIT = 20
+"""So a peer is left within 1.1 times the limit, a tick of delay included."""
+_LONGEST_TICK_S = 0.5
 _MOST_TICKS_AT_ONCE = 2
 """A look that comes later than this many ticks after the last one: this process was away."""
 

@@ -43,14 +43,14 @@ class World:
 
 
 @pytest.mark.parametrize("limit_s", [0.3, 5.0, 10.0, 120.0])
-async def test_who_owes_a_step_for_too_long_is_left_within_a_fifth_more(limit_s):
+async def test_who_owes_a_step_for_too_long_is_left_within_a_tenth_more(limit_s):
     world = World(limit_s)
     world.until_s = 1000.0
     await world.run()
     ((peer, waited_s),) = world.left
     assert peer == "verifier"
     assert waited_s == pytest.approx(limit_s, rel=0.05)
-    assert limit_s <= world.now_s <= 1.2 * limit_s
+    assert limit_s <= world.now_s <= 1.1 * limit_s
 
 
 async def test_who_gets_on_is_not_left_however_slowly():
@@ -99,7 +99,7 @@ async def test_a_peer_that_came_back_begins_anew():
     world.until_s = 8.0
 
     def come_back(num_looks: int) -> None:
-        world.owed = {} if num_looks == 7 else {"verifier": 1}
+        world.owed = {} if num_looks == 14 else {"verifier": 1}
 
     world.after_look = come_back
     await world.run()
