@@ -25,6 +25,8 @@ from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+MAX_EOS_IDS = 257
+"""One more than a coordinator takes, and what is made of a message before anybody has looked."""
 _TIMING_FIELDS = tuple(StepTiming.__slots__)
 
 
@@ -56,9 +58,9 @@ def model_info_to_proto(info: ModelInfo) -> types_pb2.ModelInfo:
 
 
 def model_info_from_proto(message: types_pb2.ModelInfo) -> ModelInfo:
-    """Message -> ModelInfo."""
+    """Message -> ModelInfo; of more end tokens than any model has only so many that it shows."""
     values = {name: getattr(message, name) for name in ModelInfo.__slots__}
-    return ModelInfo(**{**values, "eos_token_ids": tuple(message.eos_token_ids)})
+    return ModelInfo(**{**values, "eos_token_ids": tuple(message.eos_token_ids[:MAX_EOS_IDS])})
 
 
 def params_to_proto(params: RowParams) -> types_pb2.RowParams:
@@ -295,6 +297,7 @@ def verify_answer_from_proto(
     match response.WhichOneof("message"):
         case "result":
             result = response.result
+            ranges.check_counts(result.rows)
             verified = VerifyResult(
                 step_id=result.step_id,
                 batch=result.batch,

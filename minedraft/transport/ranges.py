@@ -8,12 +8,14 @@ is checked where that state is (`answers`, the engines).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS, StepTiming
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from minedraft.plans import (
         DraftPlan,
         DraftResult,
@@ -36,15 +38,31 @@ MIN_LOGPROB: Final = -9999.0
 _DURATIONS: Final = tuple(name for name in StepTiming.__slots__ if name != "started_unix_ns")
 
 
+def check_counts(rows: Sequence[Any]) -> None:
+    """Check how much there is of an answer, before objects are made of it.
+
+    Args:
+        rows: Messages `RowResult`.
+
+    Raises:
+        ProtocolError: names the field and the count.
+    """
+    _between("rows", len(rows), 0, MAX_ROWS, "of them")
+    for row in rows:
+        _between("token_ids", len(row.token_ids), 0, MAX_DRAFT_TOKENS + 1, "of them")
+        _between("logprobs", len(row.logprobs), 0, MAX_DRAFT_TOKENS + 1, "of them")
+        for entry in row.logprobs:
+            _between("top", len(entry.top), 0, MAX_LOGPROBS, "of them")
+
+
 def check_verify_result(result: VerifyResult) -> None:
-    """Check an answer of a verifier.
+    """Check the numbers of an answer of a verifier; see `check_counts` for how many.
 
     Raises:
         ProtocolError: names the field and the value.
     """
     _between("batch", result.batch, 0, MAX_BATCHES - 1)
     _between("num_stale_drafts", result.num_stale_drafts, 0, MAX_ROWS)
-    _between("rows", len(result.rows), 0, MAX_ROWS, "of them")
     _check_timing(result.timing)
     for row in result.rows:
         _check_row_result(row)
@@ -139,7 +157,6 @@ def _check_row_result(row: RowResult) -> None:
     _between("base_len", row.base_len, 1, MAX_LEN)
     _between("num_draft_tokens", row.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
     _between("num_accepted_tokens", row.num_accepted_tokens, 0, row.num_draft_tokens)
-    _between("token_ids", len(row.token_ids), 0, MAX_DRAFT_TOKENS + 1, "of them")
     if row.token_ids:
         _between("token_ids", max(row.token_ids), 0, MAX_TOKEN_ID)
     for entry in row.logprobs:
@@ -147,7 +164,6 @@ def _check_row_result(row: RowResult) -> None:
 
 
 def _check_logprobs(entry: TokenLogprobs) -> None:
-    _between("top", len(entry.top), 0, MAX_LOGPROBS, "of them")
     for token_id, logprob in ((entry.token_id, entry.logprob), *entry.top):
         _between("token_id", token_id, 0, MAX_TOKEN_ID)
         _between("logprob", logprob, MIN_LOGPROB, 0.0)

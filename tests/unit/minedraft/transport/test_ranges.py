@@ -182,12 +182,27 @@ def test_what_is_negative_is_refused_where_only_more_makes_sense(value):
         decode(spoiled)
 
 
-def test_more_rows_than_a_step_can_have_are_refused():
+@pytest.mark.parametrize(
+    ("grow", "want"),
+    [
+        (lambda rows: rows.extend([rows[0]] * 1024), "rows=1025 of them"),
+        (lambda rows: rows[0].token_ids.extend([1] * 10**6), "token_ids=1000001 of them"),
+        (lambda rows: rows[0].logprobs.extend([rows[0].logprobs[0]] * 99), "logprobs=100 of them"),
+        (lambda rows: rows[0].logprobs[0].top.extend([LOGPROB] * 99), "top=100 of them"),
+    ],
+)
+def test_more_of_an_answer_than_a_step_can_have_is_refused(grow, want, monkeypatch):
     decode, message = MESSAGES["verify result"]
     many = type(message).FromString(message.SerializeToString())
-    many.result.rows.extend([many.result.rows[0]] * 1024)
-    with pytest.raises(ProtocolError, match="rows=1025 of them"):
+    grow(many.result.rows)
+    monkeypatch.setattr(plan_codec, "RowResult", None)  # nothing is made of it
+    with pytest.raises(ProtocolError, match=want):
         decode(many)
+
+
+def test_end_tokens_beyond_what_any_model_has_are_not_made_objects_of():
+    message = types_pb2.ModelInfo(vocab_size=9, eos_token_ids=[1] * 10**6)
+    assert len(plan_codec.model_info_from_proto(message).eos_token_ids) == plan_codec.MAX_EOS_IDS
 
 
 @pytest.mark.parametrize("token_id", [50, 2**32 - 1])
