@@ -139,6 +139,11 @@ async def late_packets(world: World, role: str) -> None:
     link.release()
 
 
+async def silence(world: World, role: str) -> None:
+    """The network between it and the others swallows all that is said, and tells nobody."""
+    world.proxies[role].silence()
+
+
 async def slow(world: World, role: str) -> None:
     """What it says trickles in."""
     world.proxies[role].is_slow = True
@@ -160,6 +165,7 @@ TABLE = {
     half_packet: {"drafter": ("local",), "verifier": _DRAFTS_ONLY, "coordinator": _DRAFTS_ONLY},
     repeat: dict.fromkeys(ROLES, ("local",)),
     late_packets: {"drafter": ("local",), "verifier": _DRAFTS_ONLY, "coordinator": _DRAFTS_ONLY},
+    silence: dict.fromkeys(ROLES, ("grpc",)),
     slow: dict.fromkeys(ROLES, ("grpc",)),
 }
 IMPATIENT = (hang, late_packets, garbage_packet)

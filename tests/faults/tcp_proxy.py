@@ -25,6 +25,7 @@ class Proxy:
         self.num_spoiled = 0
         """Chunks that `garble` or `halve` got."""
         self._order = ""
+        self._silent: set[asyncio.Task[None]] = set()
         self._pairs: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
         self._server: asyncio.Server | None = None
 
@@ -55,6 +56,10 @@ class Proxy:
         """Half of what the service says next arrives, then the connection is reset."""
         self._order = "halve"
 
+    def silence(self) -> None:
+        """Every connection there is stays open and brings nothing any more; new ones work."""
+        self._silent = set(self._pairs)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         self._pairs[task] = (writer,)
@@ -63,17 +68,17 @@ class Proxy:
             far_reader, far_writer = await asyncio.open_connection(host, int(port))
             self._pairs[task] = (writer, far_writer)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, far_writer, spoils=False))
-                group.create_task(self._pump(far_reader, writer, spoils=True))
+                group.create_task(self._pump(task, reader, far_writer, spoils=False))
+                group.create_task(self._pump(task, far_reader, writer, spoils=True))
         except* OSError:
             pass
         finally:
             for each in self._pairs.pop(task):
                 each.transport.abort()
 
-    async def _pump(self, reader, writer, *, spoils: bool) -> None:
+    async def _pump(self, pair, reader, writer, *, spoils: bool) -> None:
         while data := await reader.read(_CHUNK):
-            if ("to_client" if spoils else "to_service") in self.swallows:
+            if pair in self._silent or ("to_client" if spoils else "to_service") in self.swallows:
                 continue
             order, self._order = (self._order, "") if spoils else ("", self._order)
             if order:
@@ -88,7 +93,7 @@ class Proxy:
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(0)
-        if self.swallows:
+        if pair in self._silent or self.swallows:
             await asyncio.Event().wait()  # not even an end is heard of; `close` cancels it
         raise ConnectionResetError  # either end is gone: so is the other
 

@@ -13,7 +13,9 @@ import pytest
 
 from minedraft.link.local import NETWORK
 from minedraft.services.coordinator import engine
-from tests.faults.faults import IMPATIENT, TABLE
+from minedraft.transport import channel
+from minedraft.transport.keepalive import Keepalive
+from tests.faults.faults import IMPATIENT, TABLE, silence
 from tests.faults.hooks import Hooks
 from tests.faults.phases import PHASES
 from tests.faults.world import REQUESTS, a_world, is_up
@@ -36,6 +38,8 @@ async def test_a_fault_changes_nothing(
     if fault in IMPATIENT:
         monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_CEILING_NS", 200_000_000)
         monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_FLOOR_NS", 200_000_000)
+    if fault is silence:
+        monkeypatch.setattr(channel, "KEEPALIVE", Keepalive(silence_ms=600, answer_ms=800))
     # Sooner than pytest's: it says where the cell stands.
     async with asyncio.timeout(15), a_world(target_dir, link, stage.mode, hooks) as world:
         stage.prepare(hooks)
