@@ -147,11 +147,7 @@ def validate_prompt(
     if num_prompt == 0:
         raise InvalidRequestError("prompt is empty, want at least one token", field="prompt")
     if num_prompt >= max_model_len:
-        raise InvalidRequestError(
-            f"prompt has {num_prompt} tokens, want fewer than the context of "
-            f"{max_model_len} so that at least one can be generated",
-            field="prompt",
-        )
+        raise prompt_too_long(num_prompt, max_model_len)
     _integer("sampling.max_tokens", max_tokens, 1)
     if num_prompt + max_tokens > max_model_len:
         raise InvalidRequestError(
@@ -214,21 +210,39 @@ def resolve_max_tokens(
     return room if is_chat else min(room, DEFAULT_MAX_TOKENS)
 
 
-def validate_text(text: str) -> None:
+def prompt_too_long(num_prompt_tokens: int, max_model_len: int) -> InvalidRequestError:
+    """Build the error of a prompt that fills the context or more."""
+    return InvalidRequestError(
+        f"prompt has {num_prompt_tokens} tokens, want fewer than the context of "
+        f"{max_model_len} so that at least one can be generated",
+        field="prompt",
+    )
+
+
+def validate_text(text: str, *, max_bytes: int) -> None:
     """Check a text prompt before it is tokenized.
 
+    Args:
+        text: Any.
+        max_bytes: What the context holds if every token is the longest one.
+
     Raises:
-        InvalidRequestError: It is empty.
+        InvalidRequestError: It is empty, or can never fit.
     """
     if not text:
         raise InvalidRequestError("text is empty, want at least one character", field="text")
+    _bytes("text", _size(text), max_bytes)
 
 
-def validate_chat(messages: Sequence[tuple[str, str]]) -> None:
+def validate_chat(messages: Sequence[tuple[str, str]], *, max_bytes: int) -> None:
     """Check (role, content) messages before they are formatted.
 
+    Args:
+        messages: Oldest first.
+        max_bytes: Of all contents: what the context holds if every token is the longest one.
+
     Raises:
-        InvalidRequestError: None, too many, or an unknown role.
+        InvalidRequestError: None, too many, an unknown role, or they can never fit.
     """
     if not messages:
         raise InvalidRequestError("chat.messages is empty, want one or more", field="chat.messages")
@@ -236,6 +250,7 @@ def validate_chat(messages: Sequence[tuple[str, str]]) -> None:
     for index, (role, _) in enumerate(messages):
         if role not in CHAT_ROLES:
             _refuse(f"chat.messages[{index}].role", role, f"one of {', '.join(CHAT_ROLES)}")
+    _bytes("chat.messages", sum(_size(content) for _, content in messages), max_bytes)
 
 
 def validate_request_id(request_id: str) -> None:
@@ -283,6 +298,16 @@ def validate_abort(request_ids: Sequence[str], resume_tokens: Sequence[bytes] = 
         validate_resume_token(resume_token)
 
 
+def check_count(field: str, count: int, most: int) -> None:
+    """Check how many elements a field has.
+
+    Raises:
+        InvalidRequestError: Too many.
+    """
+    if count > most:
+        raise InvalidRequestError(f"{field} has {count} entries, want at most {most}", field=field)
+
+
 def _lengths(params: SamplingParams) -> None:
     if params.max_tokens is not None:
         _integer("sampling.max_tokens", params.max_tokens, 1)
@@ -321,9 +346,7 @@ def _integer(field: str, value: int, low: int, high: int | None = None) -> None:
 
 
 def _count(field: str, values: Collection[object], most: int) -> None:
-    if len(values) > most:
-        message = f"{field} has {len(values)} entries, want at most {most}"
-        raise InvalidRequestError(message, field=field)
+    check_count(field, len(values), most)
 
 
 def _strings(field: str, values: Sequence[str], most: int, most_bytes: int) -> None:
@@ -333,10 +356,23 @@ def _strings(field: str, values: Sequence[str], most: int, most_bytes: int) -> N
     for index, value in enumerate(values):
         if not isinstance(value, str):
             _refuse(f"{field}[{index}]", value, "a string")
-        size = len(value.encode("utf-8", "surrogatepass"))
+        size = _size(value)
         if not 1 <= size <= most_bytes:
             message = f"{field}[{index}] has {size} bytes, want 1..{most_bytes}"
             raise InvalidRequestError(message, field=field)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _bytes(field: str, size: int, most: int) -> None:
+    if size > most:
+        raise InvalidRequestError(
+            f"{field} has {size} bytes, want at most {most}: what the context holds if each of its "
+            "tokens is the longest one",
+            field=field,
+        )
 
 
 def _ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
@@ -358,7 +394,7 @@ def _below(vocab_size: int) -> str:
 def _refuse(place: str, value: object, want: str) -> NoReturn:
     """Raise. The path of the field is the last word of `place`, up to an index."""
     field = place.rpartition(" ")[2].partition("[")[0]
-    shown = repr(value)
+    shown = repr(value[: _MAX_SHOWN_CHARS + 1] if isinstance(value, str) else value)
     if len(shown) > _MAX_SHOWN_CHARS:
         shown = f"{shown[:_MAX_SHOWN_CHARS]}..."
     raise InvalidRequestError(f"{place} is {shown}, want {want}", field=field)

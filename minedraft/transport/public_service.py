@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from minedraft.errors import InvalidRequestError
 from minedraft.security.caller import current_caller
-from minedraft.transport import admin_codec, public_codec
+from minedraft.transport import admin_codec, public_codec, wire_sizes
+from minedraft.transport.request_sizes import check_abort, check_generate
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-
-    import grpc
 
     from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 GENERATION_SERVICE = "minedraft.v1.Generation"
 ADMIN_SERVICE = "minedraft.v1.Admin"
+_RAW_METHODS: Final = ("Generate", "Abort")
+_M = TypeVar("_M", bound=Message)
 
 
 class PublicHandler(Protocol):
@@ -27,6 +32,9 @@ class PublicHandler(Protocol):
 
     def generate(self, request: GenerationRequest, caller: Caller) -> AsyncIterator[Event]:
         """Events of one request; leaving the iterator aborts it."""
+
+    def max_model_len(self) -> int:
+        """Most tokens of one sequence."""
 
     def abort(
         self, request_ids: Sequence[str], resume_tokens: Sequence[bytes], caller: Caller
@@ -68,13 +76,18 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
 
     def register(self, server: grpc.aio.Server) -> str:
         """Add it to a server; returns its full name."""
-        generation_pb2_grpc.add_GenerationServicer_to_server(self, server)
+        generation_pb2_grpc.add_GenerationServicer_to_server(self, _RawRequests(server))
         return GENERATION_SERVICE
 
     async def Generate(  # noqa: N802 gRPC's name
-        self, request: generation_pb2.GenerateRequest, _context: Any
+        self, request: generation_pb2.GenerateRequest | bytes, _context: Any
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         """Stream the events of a request; a client that leaves, or whose time is up, aborts it."""
+        max_model_len = self._handler.max_model_len()
+        if isinstance(request, bytes):
+            wire_sizes.check_generate(request, max_model_len=max_model_len)
+            request = _parse(generation_pb2.GenerateRequest, request)
+        check_generate(request, max_model_len=max_model_len)
         events = self._handler.generate(public_codec.request_from_proto(request), current_caller())
         try:
             async for event in events:
@@ -83,9 +96,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
             await events.aclose()  # type: ignore[attr-defined]  # an async generator
 
     async def Abort(  # noqa: N802 gRPC's name
-        self, request: generation_pb2.AbortRequest, _context: Any
+        self, request: generation_pb2.AbortRequest | bytes, _context: Any
     ) -> generation_pb2.AbortResponse:
         """Abort requests."""
+        if isinstance(request, bytes):
+            wire_sizes.check_abort(request)
+            request = _parse(generation_pb2.AbortRequest, request)
+        check_abort(request)
         num_aborted = self._handler.abort(
             tuple(request.request_ids), tuple(request.resume_tokens), current_caller()
         )
@@ -102,6 +119,32 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     ) -> generation_pb2.GetServerInfoResponse:
         """The server."""
         return public_codec.server_info_to_proto(self._handler.server_info())
+
+
+class _RawRequests:
+    """Takes the handlers that generated code registers; those of large requests get raw bytes."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, _handlers: Any) -> None:
+        """Not needed beside the other."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Register handlers."""
+        raw = {
+            name: handler._replace(request_deserializer=None) if name in _RAW_METHODS else handler
+            for name, handler in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, raw),))
+        self._server.add_registered_method_handlers(service, raw)
+
+
+def _parse(kind: type[_M], data: bytes) -> _M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as err:
+        raise InvalidRequestError(f"the request is no {kind.DESCRIPTOR.name}: {err}") from None
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):

@@ -15,6 +15,7 @@ from minedraft.services.coordinator.core import Core
 from minedraft.services.coordinator.engine import Engine
 from minedraft.services.coordinator.handler import Handler
 from minedraft.services.coordinator.membership import Membership
+from minedraft.services.coordinator.text_pool import TextPool
 from minedraft.services.coordinator.timeline import Timeline
 from minedraft.services.coordinator.tokenizer import Tokenizer
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
@@ -76,12 +77,14 @@ async def run(
         num_token_ids=tokenizer.vocab_size if tokenizer else 0,
         coordinator=Coordinator(identity.instance_id, _name(config.listen, identity.pid)),
     )
+    texts = TextPool(config.tokenizer, tokenizer.fingerprint) if tokenizer else None
     handler = Handler(
         config=config,
         engine=engine,
         membership=membership,
         identity=identity,
         tokenizer=tokenizer,
+        texts=texts,
     )
     health: HealthServer | None = None
 
@@ -114,6 +117,7 @@ async def run(
         membership.run,
         follow_readiness,
         watch_engine,
+        *((texts.run,) if texts else ()),
         max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
         credentials=credentials,
         health_address=config.health_listen,

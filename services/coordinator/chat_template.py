@@ -64,7 +64,9 @@ class ChatTemplate:
             lstrip_blocks=True,
             extensions=[jinja2.ext.loopcontrols, _Generation],
             autoescape=False,  # the output is a prompt, not a web page
-            optimized=False,  # it would evaluate what is constant now, and in this process
+            # Both, or it would evaluate what is constant now, and in this process.
+            optimized=False,
+            finalize=_as_it_is,
         )
         clock = now if now is not None else _local_time
         environment.filters["tojson"] = _to_json
@@ -146,6 +148,11 @@ class _Generation(jinja2.ext.Extension):
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@jinja2.pass_context
+def _as_it_is(_context: jinja2.runtime.Context, value: object) -> object:
+    return value
 
 
 def _check_size(size: int) -> None:

@@ -21,6 +21,8 @@ _CONTEXT_TOKENS: Final = 6
 """Tokens of the prompt's end that the library decodes along with the output, for spaces."""
 _MAX_UNREAD_TOKENS: Final = 4
 """Tokens after which text that ends in U+FFFD is let out all the same."""
+_MAX_LOOK_BACK_TOKENS: Final = 4096
+"""Tokens of the prompt's end among which those with text are looked for."""
 _CONTEXT_BYTES: Final = 4
 """Bytes of the prompt's end that matter: the longest character of UTF-8."""
 _BROKEN: Final = "\ufffd"
@@ -52,7 +54,8 @@ class Detokenizer:
         self._stream: _Stream
         if tokenizer.pieces is not None:
             visible = self._visible_tail(prompt_token_ids, _CONTEXT_BYTES)
-            self._stream = _PieceStream(tokenizer, tokenizer.pieces, visible)
+            is_first = not visible and len(prompt_token_ids) <= _MAX_LOOK_BACK_TOKENS
+            self._stream = _PieceStream(tokenizer, tokenizer.pieces, visible, is_first=is_first)
         else:
             visible = self._visible_tail(prompt_token_ids, 0)
             self._stream = _WindowStream(tokenizer, visible)
@@ -72,7 +75,7 @@ class Detokenizer:
     def _visible_tail(self, prompt_token_ids: Sequence[int], num_bytes: int) -> list[int]:
         """Give the end of the prompt that has text: `_CONTEXT_TOKENS`, and that many bytes."""
         tail: deque[int] = deque()
-        for index in reversed(prompt_token_ids):
+        for index in reversed(prompt_token_ids[-_MAX_LOOK_BACK_TOKENS:]):
             piece = b"" if index in self._skipped else self._tokenizer.token_bytes(index)
             if not piece:
                 continue
@@ -94,12 +97,14 @@ class _Stream(Protocol):
 class _PieceStream:
     """Decode bytes: every token has its own."""
 
-    def __init__(self, tokenizer: Tokenizer, pieces: Pieces, context: Sequence[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, pieces: Pieces, context: Sequence[int], *, is_first: bool
+    ) -> None:
         self._tokenizer = tokenizer
         self._pieces = pieces
         self._decoder = codecs.getincrementaldecoder("utf-8")(pieces.errors)
-        self._is_first = not context
-        self._strip, self._num_strip = pieces.strip_left if not context else ("", 0)
+        self._is_first = is_first
+        self._strip, self._num_strip = pieces.strip_left if is_first else ("", 0)
         # A prompt of ids may end inside a character, which the output then completes.
         self._decoder.decode(b"".join(tokenizer.token_bytes(index) for index in context))
         self._num_borrowed = len(self._decoder.getstate()[0])

@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.engine import Engine, Sample
     from minedraft.services.coordinator.membership import Membership
     from minedraft.services.coordinator.streams import EventStream
+    from minedraft.services.coordinator.text_pool import Texts
     from minedraft.services.coordinator.tokenizer import Tokenizer
     from minedraft.types import ModelInfo
 
 log = structlog.get_logger(__name__)
 
+_ANY_MODEL_LEN = 1 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -69,12 +71,15 @@ class Handler:
         membership: Membership,
         identity: WorkerIdentity,
         tokenizer: Tokenizer | None,
+        texts: Texts | None = None,
     ) -> None:
         self._config = config
         self._engine = engine
         self._membership = membership
         self._identity = identity
         self._tokenizer = tokenizer
+        self._texts = texts
+        self._walk = asyncio.Lock()
         self._swapper = Swapper(membership)
         self._live: dict[str, _LiveRequest] = {}
         """By the caller's request id."""
@@ -123,7 +128,13 @@ class Handler:
         self._engine.core.check_capacity(min(request.sampling.n, MAX_SAMPLES))
         if self._tokenizer is None and request.token_ids is None:
             raise without_tokenizer()  # now: to wait for a verifier would not help
-        intake = Intake(self._tokenizer, self._target(), self._config.max_draft_tokens)
+        intake = Intake(
+            self._tokenizer,
+            self._texts,
+            self._target(),
+            self._config.max_draft_tokens,
+            self._walk,
+        )
         request_id, seed, num_prompt_tokens, samples, stream = await intake.accept(request)
         self._refuse_if_draining()  # the drain may have begun meanwhile
         self._supersede(request_id, caller, request.resume_token)
@@ -144,6 +155,11 @@ class Handler:
                 self._abort(samples)
             if not self._live:
                 self._empty.set()
+
+    def max_model_len(self) -> int:
+        """Most tokens of one sequence; without a verifier, when none is served, of any."""
+        model = self._membership.model
+        return model.max_model_len if model is not None else _ANY_MODEL_LEN
 
     def abort(
         self,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.errors import InvalidRequestError
@@ -32,11 +33,15 @@ from minedraft.validation import (
 
 if TYPE_CHECKING:
     from minedraft.api import GenerationRequest
+    from minedraft.services.coordinator.text_pool import Texts
     from minedraft.services.coordinator.tokenizer import Tokenizer
     from minedraft.types import ModelInfo, SamplingParams
 
-_LONG_TEXT_CHARS = 4096
-"""Text longer than this is tokenized in a worker thread: the event loop never computes."""
+
+_SLICE_S = 0.002
+"""Longest that a resumed output is walked before the event loop turns to others."""
+_SLICE_TOKENS = 8
+"""Between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +50,18 @@ class Intake:
 
     Args:
         tokenizer: The target's; None: token ids only.
+        texts: Tokenizes, if there is a tokenizer.
         model: The target.
         max_draft_tokens: Most k a request may ask for.
+        walk: Shared by all requests of a service.
     """
 
     tokenizer: Tokenizer | None
+    texts: Texts | None
     model: ModelInfo
     max_draft_tokens: int
+    walk: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by who walks a resumed output: one at a time, however many callers resume."""
 
     async def accept(
         self, asked: GenerationRequest
@@ -104,7 +114,8 @@ class Intake:
         held = {sample.index: sample for sample in asked.resumed}
         wanted = [i for i in range(sampling.n) if i not in held or not held[i].is_finished]
         stream = EventStream(len(wanted))
-        bad_words = self._bad_words(sampling)
+        bad_words = await self._bad_words(sampling)
+        max_token_id = max(prompt)
         samples = [
             Sample(
                 request=Request(
@@ -113,6 +124,7 @@ class Intake:
                     params=self._row_params(sampling, derive_seed(seed, index), bad_words),
                     max_tokens=max_tokens,
                     speculation=asked.speculation,
+                    max_token_id=max_token_id,
                 ),
                 processor=OutputProcessor(
                     self.tokenizer,
@@ -129,7 +141,7 @@ class Intake:
         ]
         for sample in samples:
             if sample.index in held:
-                _go_on(sample, held[sample.index].token_ids)
+                await self._go_on(sample, held[sample.index].token_ids)
         return request_id, seed, len(prompt), samples, stream
 
     def _max_len(self) -> int:
@@ -140,23 +152,41 @@ class Intake:
     async def _prompt(self, asked: GenerationRequest) -> tuple[int, ...]:
         if asked.token_ids is not None:
             return asked.token_ids
-        if self.tokenizer is None:
+        if self.tokenizer is None or self.texts is None:
             raise without_tokenizer()
+        # Not more text than could ever fit is looked at, nor more of its tokens taken.
+        max_tokens = self.model.max_model_len
+        max_bytes = max_tokens * self.tokenizer.longest_token_bytes
         if asked.text is not None:
-            validate_text(asked.text)
-            encode, parse = self.tokenizer.encode, asked.parse_special_tokens
-            if len(asked.text) <= _LONG_TEXT_CHARS:
-                return tuple(encode(asked.text, parse_special_tokens=parse))
-            return tuple(await asyncio.to_thread(encode, asked.text, parse_special_tokens=parse))
+            validate_text(asked.text, max_bytes=max_bytes)
+            parse = asked.parse_special_tokens
+            return await self.texts.encode(
+                asked.text, parse_special_tokens=parse, max_tokens=max_tokens
+            )
         messages = [(message.role, message.content) for message in asked.messages or ()]
-        validate_chat(messages)
-        return tuple(await asyncio.to_thread(self.tokenizer.encode_chat, messages))
+        validate_chat(messages, max_bytes=max_bytes)
+        return await self.texts.encode_chat(messages, max_tokens=max_tokens, max_chars=max_bytes)
 
-    def _bad_words(self, sampling: SamplingParams) -> tuple[tuple[int, ...], ...]:
-        if self.tokenizer is None:
+    async def _bad_words(self, sampling: SamplingParams) -> tuple[tuple[int, ...], ...]:
+        if self.texts is None or not sampling.bad_words:
             return ()
-        encode = self.tokenizer.encode_bad_word
-        return tuple(ids for word in sampling.bad_words for ids in encode(word))
+        return await self.texts.encode_bad_words(sampling.bad_words)
+
+    async def _go_on(self, sample: Sample, token_ids: tuple[int, ...]) -> None:
+        """Start a sample from tokens its caller holds; it holds their text too: that is dropped."""
+        num_kept = 0
+        async with self.walk:
+            until = time.perf_counter() + _SLICE_S
+            for start in range(0, len(token_ids), _SLICE_TOKENS):
+                progress = sample.processor.push(token_ids[start : start + _SLICE_TOKENS])
+                num_kept += progress.num_kept
+                sample.finish = progress.finish
+                if progress.finish is not None:
+                    break
+                if time.perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = time.perf_counter() + _SLICE_S
+        sample.request.go_on_from(token_ids[:num_kept])
 
     def _row_params(
         self, sampling: SamplingParams, seed: int, bad_words: tuple[tuple[int, ...], ...]
@@ -200,10 +230,3 @@ def derive_seed(seed: int, index: int) -> int:
         return seed
     message = seed.to_bytes(8, "little") + index.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "little")
-
-
-def _go_on(sample: Sample, token_ids: tuple[int, ...]) -> None:
-    """Start a sample from tokens its caller holds; it holds their text too, so that is dropped."""
-    progress = sample.processor.push(token_ids)
-    sample.request.go_on_from(token_ids[: progress.num_kept])
-    sample.finish = progress.finish

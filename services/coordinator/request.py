@@ -116,7 +116,8 @@ class Request:
     """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
 
     def __post_init__(self) -> None:
-        self.max_token_id = max((*self.prompt_token_ids, *self.output_token_ids), default=0)
+        if not self.max_token_id:  # the samples of one long prompt do not all look for it
+            self.max_token_id = max((*self.prompt_token_ids, *self.output_token_ids), default=0)
 
     @property
     def num_tokens(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import tokenizers
 
-from minedraft.errors import ModelError
+from minedraft.errors import ModelError, StateError
 from minedraft.model_files.added_tokens import TOKENIZER_FILE, AddedToken
 from minedraft.model_files.chat_templates import read_template_sources
 from minedraft.model_files.json_file import MAX_TOKENIZER_BYTES, one_line, read_bytes
@@ -56,6 +56,9 @@ class Tokenizer:
             index for index, added in backend.get_added_tokens_decoder().items() if added.special
         )
         self._vocab_size = facts.num_ids
+        # As the vocabulary spells them: what stands for a byte or a space has at least one itself.
+        spellings = backend.get_vocab(with_added_tokens=True)
+        self._longest_token_bytes = max((len(s.encode()) for s in spellings), default=0)
 
     @classmethod
     def from_directory(cls, path: str | Path) -> Self:
@@ -93,10 +96,10 @@ class Tokenizer:
         """Largest id + 1, added tokens included. The model's embedding may be larger (padded)."""
         return self._vocab_size
 
-    @cached_property
+    @property
     def longest_token_bytes(self) -> int:
-        """Bytes of text that one token stands for at the most."""
-        return max(map(len, map(self.token_bytes, range(self._vocab_size))), default=0)
+        """Bytes of text that no token stands for more than."""
+        return self._longest_token_bytes
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -137,7 +140,12 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:  # noqa: FBT001, FBT002 the name that transformers users know
         """Turn ids into text at once. Ids beyond the vocabulary (padding) are nothing."""
         known = [index for index in ids if 0 <= index < self._vocab_size]
-        return str(self._backend.decode(known, skip_special_tokens=skip_special_tokens))
+        try:
+            return str(self._backend.decode(known, skip_special_tokens=skip_special_tokens))
+        except BaseException as err:
+            if type(err).__name__ != "PanicException":  # the library's, and no Exception
+                raise
+            raise StateError(f"the tokenizer panicked at {len(known)} ids") from None
 
     def token(self, token_id: int) -> str | None:
         """Give a token as the vocabulary spells it; None beyond the vocabulary."""

@@ -292,9 +292,18 @@ def test_unset_max_tokens_is_16_for_text_and_the_rest_of_the_context_for_chat(
 
 def test_text_needs_a_character():
     """C62."""
-    validation.validate_text(" ")
+    validation.validate_text(" ", max_bytes=1)
     with pytest.raises(InvalidRequestError, match="text is empty"):
-        validation.validate_text("")
+        validation.validate_text("", max_bytes=1)
+
+
+def test_text_and_contents_that_can_never_fit_are_refused():
+    validation.validate_text("é" * 5, max_bytes=10)
+    with pytest.raises(InvalidRequestError, match=r"text has 12 bytes, want at most 10: .*context"):
+        validation.validate_text("é" * 6, max_bytes=10)
+    messages = [("user", "é" * 3), ("user", "é" * 3)]
+    with pytest.raises(InvalidRequestError, match=r"chat\.messages has 12 bytes, want at most 10"):
+        validation.validate_chat(messages, max_bytes=10)
 
 
 @pytest.mark.parametrize(
@@ -311,13 +320,14 @@ def test_text_needs_a_character():
 )
 def test_chats_out_of_range_are_refused(messages, message, field):
     with pytest.raises(InvalidRequestError) as caught:
-        validation.validate_chat(messages)
+        validation.validate_chat(messages, max_bytes=10)
     assert message in str(caught.value)
     assert caught.value.field == field
 
 
 def test_chats_of_known_roles_pass():
-    validation.validate_chat([("system", ""), ("user", "x"), ("assistant", "y"), ("user", "z")])
+    messages = [("system", ""), ("user", "x"), ("assistant", "y"), ("user", "z")]
+    validation.validate_chat(messages, max_bytes=3)
 
 
 def test_request_ids_have_at_most_128_characters():

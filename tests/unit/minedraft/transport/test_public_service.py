@@ -51,6 +51,9 @@ class Handler:
         self.callers.append(caller)
         return 2
 
+    def max_model_len(self):
+        return 100
+
     def target_info(self):
         return TargetInfo(MODEL, has_chat_template=True)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import threading
+import asyncio
 
 import pytest
 
@@ -9,9 +9,12 @@ from minedraft.errors import InvalidRequestError
 from minedraft.services.coordinator.intake import Intake, derive_seed, sample_id
 from minedraft.services.coordinator.tokenizer import Tokenizer
 from minedraft.types import FinishReason, ModelInfo, SamplingParams, Speculation
+from tests.inline_texts import InlineTexts
 from tests.tiny_tokenizers import byte_level, write
 
 PROMPT = (5, 6, 7)
+NOTHING = object()
+"""A tokenizer that must not be used."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,8 @@ def model(max_model_len: int = 100, num_blocks: int = 100) -> ModelInfo:
 
 
 def intake(tokenizer=None, **more) -> Intake:
-    return Intake(tokenizer, model(**more), max_draft_tokens=8)
+    texts = InlineTexts(tokenizer) if tokenizer is not None else None
+    return Intake(tokenizer, texts, model(**more), max_draft_tokens=8)
 
 
 def ask(**sampling) -> GenerationRequest:
@@ -149,35 +153,6 @@ async def test_bad_words_become_token_sequences(tokenizer):
     )
 
 
-class Watcher:
-    """Notes on which thread text is encoded."""
-
-    def __init__(self) -> None:
-        self.threads: list[threading.Thread] = []
-
-    def encode(self, text: str, **_options) -> list[int]:
-        self.threads.append(threading.current_thread())
-        raise InvalidRequestError("seen", field="prompt")
-
-    encode_chat = encode
-
-
-@pytest.mark.parametrize(
-    ("request_", "is_off_loop"),
-    [
-        (GenerationRequest(text="x" * 4096), False),
-        (GenerationRequest(text="x" * 4097), True),
-        (GenerationRequest(messages=(Message("user", "x"),)), True),
-    ],
-    ids=["short", "long", "chat"],
-)
-async def test_long_text_and_chat_are_tokenized_off_the_event_loop(request_, is_off_loop):
-    watcher = Watcher()
-    await refusal(request_, watcher)
-    (thread,) = watcher.threads
-    assert (thread is not threading.main_thread()) == is_off_loop
-
-
 async def test_text_without_a_tokenizer_is_refused():
     assert await refusal(GenerationRequest(text="Hello")) == "prompt"
     assert await refusal(GenerationRequest(messages=(Message("user", "x"),))) == "prompt"
@@ -189,14 +164,12 @@ async def test_text_without_a_tokenizer_is_refused():
 
 
 async def test_values_are_looked_at_before_the_prompt_is_tokenized():
-    watcher = Watcher()
     bad = GenerationRequest(text="x", sampling=SamplingParams(top_p=7.0), request_id="r" * 999)
-    assert await refusal(bad, watcher) == "request_id"
+    assert await refusal(bad, NOTHING) == "request_id"
     bad = GenerationRequest(text="x", sampling=SamplingParams(top_p=7.0))
-    assert await refusal(bad, watcher) == "sampling.top_p"
+    assert await refusal(bad, NOTHING) == "sampling.top_p"
     bad = GenerationRequest(text="x", speculation=Speculation(99))
-    assert (await refusal(bad, watcher)).startswith("speculation")
-    assert watcher.threads == []
+    assert (await refusal(bad, NOTHING)).startswith("speculation")
 
 
 async def test_a_prompt_that_does_not_fit_is_refused():
@@ -275,3 +248,42 @@ async def test_samples_that_ended_are_not_run_again():
 )
 async def test_what_cannot_have_been_held_is_refused(request_):
     assert await refusal(request_)
+
+
+class Clock:
+    """Each look at it takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+async def test_a_long_resumed_output_is_walked_in_slices(monkeypatch):
+    """And one such output at a time, however many callers resume."""
+    monkeypatch.setattr("minedraft.services.coordinator.intake.time.perf_counter", Clock())
+    walk = asyncio.Lock()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def accept(number: int):
+        door = Intake(None, None, model(max_model_len=2000), max_draft_tokens=8, walk=walk)
+        held = ResumedSample(0, tuple(10 + (i + number) % 400 for i in range(960)))
+        return door.accept(resumed(held, max_tokens=1000))
+
+    watching = asyncio.create_task(others())
+    answers = [asyncio.create_task(accept(number)) for number in range(2)]
+    await asyncio.wait(answers)
+    watching.cancel()
+    for number, answer in enumerate(answers):
+        *_, (sample,), _ = answer.result()
+        assert sample.request.output_token_ids == [10 + (i + number) % 400 for i in range(960)]
+    num_looks = 2 * 960 / 8
+    assert turns > num_looks / 4  # a slice is two looks long

@@ -1,0 +1,137 @@
+"""What the coordinator and the processes that tokenize for it say to each other. Pure.
+
+A frame is a JSON header and raw bytes: texts travel as UTF-8, ids as 32-bit numbers, so that
+neither side builds anything per character or per token under the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from minedraft.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PREFIX: Final = struct.Struct("<II")
+"""Bytes of the header and of the body."""
+MAX_HEADER_BYTES: Final = 1 << 20
+MAX_BODY_BYTES: Final = 1 << 26
+_IDS: Final = "I"
+
+Kind = Literal["text", "chat", "bad_words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What shall be tokenized."""
+
+    kind: Kind
+    texts: tuple[str, ...]
+    """One text, the contents of messages, or words."""
+    roles: tuple[str, ...] = ()
+    """Of messages."""
+    parse_special_tokens: bool = False
+    max_tokens: int = 0
+    """More ids than this are counted and not sent."""
+    max_chars: int = 0
+    """Longest text that the template may make."""
+
+    def to_frame(self) -> bytes:
+        """For the wire.
+
+        Raises:
+            UnicodeEncodeError: a lone surrogate.
+        """
+        parts = [text.encode() for text in self.texts]
+        header = {
+            "kind": self.kind,
+            "sizes": [len(part) for part in parts],
+            "roles": self.roles,
+            "parse": self.parse_special_tokens,
+            "max_tokens": self.max_tokens,
+            "max_chars": self.max_chars,
+        }
+        return frame(header, b"".join(parts))
+
+    @classmethod
+    def from_frame(cls, header: dict[str, Any], body: bytes) -> Self:
+        """From the wire."""
+        edges = pairwise(accumulate(header["sizes"], initial=0))
+        return cls(
+            header["kind"],
+            tuple(body[start:end].decode() for start, end in edges),
+            tuple(header["roles"]),
+            header["parse"],
+            header["max_tokens"],
+            header["max_chars"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of it: lists of ids, or why there are none."""
+
+    ids: Sequence[Sequence[int]] = ()
+    """One list for a text or chat, any number for bad words."""
+    num_tokens: int = 0
+    """Of the text, also where the ids are left out because they are too many."""
+    error: str = ""
+    field: str = ""
+    is_last: bool = False
+    """The process ends after it."""
+
+    def to_frame(self) -> bytes:
+        """For the wire."""
+        header = {
+            "counts": [len(numbers) for numbers in self.ids],
+            "num_tokens": self.num_tokens,
+            "error": self.error,
+            "field": self.field,
+            "last": self.is_last,
+        }
+        return frame(header, b"".join(array(_IDS, numbers).tobytes() for numbers in self.ids))
+
+    @classmethod
+    def from_frame(cls, header: dict[str, Any], body: bytes) -> Self:
+        """From the wire.
+
+        Raises:
+            ProtocolError: not an answer.
+        """
+        try:
+            numbers = array(_IDS)
+            numbers.frombytes(body)
+            edges = pairwise(accumulate(header["counts"], initial=0))
+            return cls(
+                tuple(tuple(numbers[start:end]) for start, end in edges),
+                int(header["num_tokens"]),
+                str(header["error"]),
+                str(header["field"]),
+                bool(header["last"]),
+            )
+        except (LookupError, TypeError, ValueError) as err:
+            raise ProtocolError(f"text: an answer that is none: {err}") from err
+
+
+def frame(header: dict[str, Any], body: bytes) -> bytes:
+    """Build a frame."""
+    head = json.dumps(header).encode()
+    return PREFIX.pack(len(head), len(body)) + head + body
+
+
+def sizes(prefix: bytes) -> tuple[int, int]:
+    """Bytes of header and body.
+
+    Raises:
+        ProtocolError: more than there can be.
+    """
+    header, body = PREFIX.unpack(prefix)
+    if header > MAX_HEADER_BYTES or body > MAX_BODY_BYTES:
+        raise ProtocolError(f"text: a frame of {header} and {body} bytes")
+    return header, body
