@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from pathlib import Path
 
 # Before torch or numpy is imported anywhere: the tests share two cores with everything else.
@@ -16,7 +17,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import pytest
 import structlog
 import torch
-from blockbuster import blockbuster_ctx
+from blockbuster import BlockingError, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
@@ -64,8 +65,15 @@ def _uncached(**settings):
     _configure_structlog(**{**settings, "cache_logger_on_first_use": False})
 
 
+_contained: list[str] = []
+"""Blocked loops that a service took for a failure of its peer and went on."""
+
+
 def _no_traceback(_logger, _name, event):
     """Rendering one reads source files, which an event loop of a test must not."""
+    err = sys.exc_info()[1] if event.get("exc_info") is True else event.get("exc_info")
+    if isinstance(err, BlockingError):
+        _contained.append(repr(err))
     if event.get("exc_info"):
         event["exc_info"] = repr(event["exc_info"])
     return event
@@ -111,4 +119,6 @@ def no_blocking_calls(request):
             guard.functions[name].deactivate()
         for function in guard.functions.values():
             function.can_block_in("/app.py", "run")
+        _contained.clear()
         yield
+        assert not _contained

@@ -228,7 +228,13 @@ class Engine:
         """
         self.timeline.verified(result)
         for request, row in self.core.on_verify_result(result):
-            self._commit(self._samples[request.request_id], row)
+            sample = self._samples[request.request_id]
+            try:
+                self._commit(sample, row)
+            except Exception as err:
+                # Half of it is done: to go on would give its caller another output, without a word.
+                log.exception("commit.failed", request_id=request.request_id)
+                self._give_up(sample, err)
         self._pump()
         self._wake()
 
@@ -273,6 +279,13 @@ class Engine:
         del self._samples[sample.request.request_id]
         self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
         sample.stream.fail(err)
+
+    def _give_up(self, sample: Sample, err: Exception) -> None:
+        """End a request whose state is not to be trusted, wherever its commit was."""
+        request_id = sample.request.request_id
+        self._samples.pop(request_id, None)
+        self.core.finish(request_id, FinishReason.ABORT.value)
+        sample.stream.fail(StateError(f"the coordinator failed: {type(err).__name__}"))
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -363,6 +363,38 @@ async def test_an_answer_to_a_step_that_was_never_planned_is_refused(step_id):
         world.engine.on_draft_result(replace(note(1, SECOND), step_id=step_id))
 
 
+@pytest.mark.parametrize("where", ["processor", "core", "stream", "report"])
+async def test_a_commit_that_fails_half_way_ends_that_request_and_no_other(where, monkeypatch):
+    world = EngineWorld()
+    world.verifier_up()
+    bad, good = make_sample("bad", max_tokens=3), make_sample("good", max_tokens=3)
+    world.engine.submit([bad])
+    world.engine.submit([good])
+    world.verify()
+
+    def fail(*_args, **_kwargs):
+        raise KeyError("the user's words")
+
+    if where == "processor":
+        push = bad.processor.push
+        monkeypatch.setattr(bad.processor, "push", lambda ids: (push(ids), fail()))
+    elif where == "core":
+        commit = world.core.commit
+        monkeypatch.setattr(
+            world.core,
+            "commit",
+            lambda request, ids: fail() if request is bad.request else commit(request, ids),
+        )
+    else:
+        monkeypatch.setattr(bad.stream, {"stream": "push", "report": "finish"}[where], fail)
+    world.run_dry()
+    with pytest.raises(StateError, match="the coordinator failed: KeyError"):
+        await read(bad.stream)
+    assert (await read(good.stream))[0][0] == continuation((1, 2, 3), 3)
+    assert world.core.is_idle
+    assert world.core.blocks.num_used == 0
+
+
 async def test_fail_all_ends_every_stream_with_the_error():
     world = EngineWorld()
     samples = [make_sample(f"r{i}") for i in range(3)]
