@@ -13,6 +13,7 @@ import grpc
 import structlog
 
 from minedraft.errors import AuthenticationError, MineDraftError, PermissionDeniedError
+from minedraft.repeats import Repeats
 from minedraft.security.caller import caller_of_certificate, note_caller
 from minedraft.security.roles import allowed_roles
 
@@ -37,6 +38,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
+        self._repeats = Repeats()
 
     async def intercept_service(
         self,
@@ -68,7 +70,11 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                     f"{method} is for {_names(allowed)}; the caller is {_names(caller.roles)}"
                 )
         except MineDraftError as err:
-            log.warning("auth.refused", method=method, peer=context.peer(), why=str(err))
+            peer = context.peer()
+            # A stranger may call as often as it likes, from a new port each time.
+            repeated = self._repeats.facts(f"{peer.rpartition(':')[0]}\0{method}\0{err}")
+            if repeated is not None:
+                log.warning("auth.refused", method=method, peer=peer, why=str(err), **repeated)
             raise
         if "Admin/" in method and "/Get" not in method:
             log.info("auth.admin", method=method, peer=context.peer(), caller=caller.name)

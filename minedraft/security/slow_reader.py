@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import structlog
 
+from minedraft.repeats import Repeats
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
@@ -32,6 +34,7 @@ class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
+        self._repeats = Repeats()
 
     async def intercept_service(
         self,
@@ -52,8 +55,10 @@ class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
             def cut() -> None:
-                log.warning("stream.unread", method=method, peer=context.peer(),
-                            patience_s=self._patience_s)  # fmt: skip
+                repeated = self._repeats.facts(method)
+                if repeated is not None:
+                    log.warning("stream.unread", method=method, peer=context.peer(),
+                                patience_s=self._patience_s, **repeated)  # fmt: skip
                 if task is not None:
                     task.cancel()
 

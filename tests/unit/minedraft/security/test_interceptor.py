@@ -142,3 +142,14 @@ async def test_what_an_admin_changes_is_written_down_with_who_did_it(authority, 
     assert [(line["event"], line["method"], line["caller"]) for line in lines] == [
         ("auth.admin", METHODS["mode"], "alice")
     ]
+
+
+async def test_a_stranger_that_calls_and_calls_gets_one_line_of_the_log(tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"client {SECRET.format('client')}\n")
+    async with echo_server(SecurityConfig(token_file=str(tokens))) as (address, _):
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(20):
+                with pytest.raises(AuthenticationError):
+                    await call(address, METHODS["generate"])
+    assert [line["event"] for line in lines] == ["auth.refused"]
