@@ -113,7 +113,7 @@ def follow(args: argparse.Namespace) -> None:
 
     def hear() -> None:
         group.broadcast(frame)
-        runner.forward(wire.decode(frame[: wire.num_words(frame)]))
+        runner.feed(wire.decode(frame[: wire.num_words(frame)]))
 
     rows = plain_rows(args)
     for _ in range(len(PARAMS) * args.rows):  # every engine's prefill, a row a step

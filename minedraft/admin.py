@@ -69,7 +69,7 @@ class Counters:
 
     num_requests: int = 0
     num_finished: Mapping[str, int] = field(default_factory=dict)
-    """By reason."""
+    """By reason; `error` is a request that ended with a status."""
     num_output_tokens: int = 0
     num_steps: int = 0
     """Verify steps."""
@@ -81,6 +81,10 @@ class Counters:
     """Drafts that came too late, or for another epoch, step or base length."""
     num_stale_results: int = 0
     num_preemptions: int = 0
+    num_broken_rows: int = 0
+    """Requests ended because the target's logits for their tokens were not finite."""
+    num_broken_drafts: int = 0
+    """Rows of draft steps that lost drafts because the draft model's logits were not finite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@
     + WorkerUnavailableError     UNAVAILABLE
     + IncompatibleWorkerError    FAILED_PRECONDITION: e.g. drafter and target vocabularies differ
     + ProtocolError              INTERNAL: the peer broke the protocol
+    + NonFiniteError             INTERNAL: the model has no numbers for this request's tokens
     + SwapInProgressError        ABORTED: another swap of the drafter is under way
   x StateError                 INTERNAL: a bug on this side
   x PreconditionError          FAILED_PRECONDITION: not now, in this state of the service
@@ -138,6 +139,15 @@ class IncompatibleWorkerError(WorkerError):
 
 class ProtocolError(WorkerError):
     """A peer sent a message this side cannot accept in its current state."""
+
+    status = "INTERNAL"
+
+
+class NonFiniteError(WorkerError):
+    """The target's logits for a request's tokens are no distribution (NaN, infinity).
+
+    Its weights are at fault, or overflow in its dtype; the same tokens fail again.
+    """
 
     status = "INTERNAL"
 

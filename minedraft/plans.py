@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
+    from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 
 PROTOCOL_VERSION = 2
 """Version of the internal protocol; both sides of a session must have the same."""
@@ -120,6 +120,8 @@ class RowResult:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
+    error: RowError | None = None
+    """Why the row cannot go on; then it has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class DraftResult:
     num_behind: int = 0
     """Rows of the plan whose KV cache needs more steps to catch up with the committed tokens; one
     for which the drafter has no room is not among them."""
+    num_broken: int = 0
+    """Rows that lack drafts because the draft model's logits for their tokens are not finite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,12 @@ class FinishReason(Enum):
     ABORT = "abort"  # the client left or called Abort
 
 
+class RowError(Enum):
+    """Why the verifier cannot go on with a row."""
+
+    NON_FINITE = "non_finite"  # the target's logits for its tokens are no distribution
+
+
 class Acceptance(Enum):
     """Rule by which the verifier accepts draft tokens at temperature > 0 (ADR 0003)."""
 

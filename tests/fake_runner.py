@@ -8,7 +8,7 @@ clean history gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -44,12 +44,17 @@ def continuation(history: Sequence[int], length: int) -> list[int]:
 class FakeRunner:
     """See the module docstring."""
 
-    def __init__(self, *, num_blocks: int = 64, block_size: int = 4) -> None:
+    def __init__(
+        self, *, num_blocks: int = 64, block_size: int = 4, poison: Collection[int] = ()
+    ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.info = ModelInfo("fake", VOCAB, CONTEXT, "f", "float32")
         self.device = torch.device("cpu")
         self.calls: list[list[RowInput]] = []
+        self.broken: frozenset[int] = frozenset()
+        self._poison = frozenset(poison)
+        """Tokens that the model has no numbers for: everything after one is NaN."""
         self._pool: dict[tuple[int, int], tuple[int, int]] = {}
 
     @property
@@ -63,17 +68,29 @@ class FakeRunner:
         )
         self.calls.append(list(rows))
         logits: list[torch.Tensor] = []
-        for row in rows:
+        broken = set()
+        for index, row in enumerate(rows):
             state, states = self._context(row), []
+            is_poisoned = any(
+                self._pool.get(self._slot(row, position), (-1, -1))[0] in self._poison
+                for position in range(row.start)
+            )
+            sound = [
+                not is_poisoned and self._poison.isdisjoint(row.token_ids[: n + 1])
+                for n in range(len(row.token_ids))
+            ]
+            if not sound[len(sound) - max(row.num_logits, 1)]:
+                broken.add(index)
             for position, token in enumerate(row.token_ids, start=row.start):
                 assert 0 <= token < VOCAB
                 state = mix(state, token)
                 self._pool[self._slot(row, position)] = (token, state)
                 states.append(state)
-            for state in states[len(states) - row.num_logits :]:
+            for n in range(len(states) - row.num_logits, len(states)):
                 wanted = torch.zeros(VOCAB)
-                wanted[state % VOCAB] = 10.0
-                logits.append(wanted)
+                wanted[states[n] % VOCAB] = 10.0
+                logits.append(wanted if sound[n] else wanted.fill_(torch.nan))
+        self.broken = frozenset(broken)
         return torch.stack(logits) if logits else torch.zeros((0, VOCAB))
 
     def _slot(self, row: RowInput, position: int) -> tuple[int, int]:

@@ -99,6 +99,11 @@ def _totals(status: Status) -> list[str]:
             f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens a verified row, "
             f"{counters.num_stale_drafts} stale"
         )
+    if counters.num_broken_rows or counters.num_broken_drafts:
+        lines.append(
+            f"not finite: {counters.num_broken_rows} requests ended, drafts of "
+            f"{counters.num_broken_drafts} rows lost: see docs/operations.md"
+        )
     swaps = status.swaps
     if swaps.num_done or swaps.num_failed:
         why = f", the last error: {swaps.last_error}" if swaps.last_error else ""

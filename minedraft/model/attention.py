@@ -141,6 +141,8 @@ class PagedStep:
         self._pool_rows: dict[int, Tensor] = {}
         self._spans: dict[tuple[object, ...], KeySpan] = {}
         self._padding: dict[int, tuple[Tensor, Tensor]] = {}
+        self.last: tuple[Tensor, ...] = ()
+        """Keys [Hkv, T, Dk] and values [Hkv, T, Dv] of the last layer, once it has attended."""
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -151,6 +153,8 @@ class PagedStep:
         if rows is None:
             rows = self._pool_rows[num_kv_heads] = self._meta.pool_rows(num_kv_heads)
         self._pool.write(layer, rows, key, value)
+        if layer == self._pool.num_layers - 1:
+            self.last = (key, value)
         outputs = [
             self._attend_group(layer, index, query, num_kv_heads, options)
             for index in range(len(self._meta.groups))

@@ -27,6 +27,8 @@ class RowInput:
     """Block table; entry i holds positions ``[i * block_size, (i + 1) * block_size)``."""
     num_logits: int
     """Logits wanted, for the last `num_logits` tokens; 0..len(token_ids)."""
+    is_clean: bool = False
+    """Whether what the row's blocks hold from `start` on is cleared first."""
 
 
 def check_rows(

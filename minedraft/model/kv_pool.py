@@ -1,8 +1,10 @@
 """The KV block pool: one key and one value tensor a layer, [num_blocks, Hkv, block_size, D].
 
 Refuses to know who owns a block: tables come with every call. Rejected tokens need no work here,
-their slots are overwritten. Heads come before positions so that a gather leaves each head's keys
-contiguous, which is what batched matrix products want; FlashInfer calls this page layout HND.
+their slots are overwritten; but a block that changes hands is cleared first, because a masked slot
+is still multiplied by 0, and 0 * NaN is NaN. Heads come before positions so that a gather leaves
+each head's keys contiguous, which is what batched matrix products want; FlashInfer calls this page
+layout HND.
 """
 
 from __future__ import annotations
@@ -50,12 +52,11 @@ class KVPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
 
-        def blocks(heads: int, dim: int) -> Tensor:
-            # Zeros, not empty: a masked slot is still multiplied by 0, and 0 * NaN is NaN.
-            return torch.zeros(num_blocks, heads, block_size, dim, dtype=dtype, device=device)
-
-        self._keys = [blocks(layer.num_kv_heads, layer.key_dim) for layer in layers]
-        self._values = [blocks(layer.num_kv_heads, layer.value_dim) for layer in layers]
+        self._stacks: list[Tensor] = []
+        """[layers, num_blocks, Hkv, block_size, D]: layers of one shape together, so that a block
+        is cleared in all of them at once."""
+        self._keys = self._make([(x.num_kv_heads, x.key_dim) for x in layers], dtype, device)
+        self._values = self._make([(x.num_kv_heads, x.value_dim) for x in layers], dtype, device)
         # One row a head and position, for writes; one page a block and head, for gathers.
         self._key_rows = [keys.flatten(0, 2) for keys in self._keys]
         self._value_rows = [values.flatten(0, 2) for values in self._values]
@@ -64,9 +65,19 @@ class KVPool:
         self._scratch: dict[tuple[str, int], Tensor] = {}
 
     @property
+    def num_layers(self) -> int:
+        """Layers."""
+        return len(self._keys)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of keys and values together."""
-        return sum(t.nbytes for t in self._keys) + sum(t.nbytes for t in self._values)
+        return sum(stack.nbytes for stack in self._stacks)
+
+    def clear(self, block: int, offset: int = 0) -> None:
+        """Zero a block's positions from `offset` on, in every layer."""
+        for stack in self._stacks:
+            stack[:, block, :, offset:].zero_()
 
     def write(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
         """Store the keys and values of freshly fed tokens.
@@ -105,6 +116,21 @@ class KVPool:
             keys.view(num_rows, num_kv_heads, -1, keys.shape[-1]),
             values.view(num_rows, num_kv_heads, -1, values.shape[-1]),
         )
+
+    def _make(
+        self, shapes: Sequence[tuple[int, int]], dtype: torch.dtype, device: torch.device
+    ) -> list[Tensor]:
+        """[num_blocks, Hkv, block_size, D] of zeros for each (Hkv, D)."""
+        made: dict[int, Tensor] = {}
+        for shape in dict.fromkeys(shapes):
+            alike = [layer for layer, other in enumerate(shapes) if other == shape]
+            heads, dim = shape
+            stack = torch.zeros(
+                len(alike), self.num_blocks, heads, self.block_size, dim, dtype=dtype, device=device
+            )
+            self._stacks.append(stack)
+            made.update(zip(alike, stack, strict=True))
+        return [made[layer] for layer in range(len(shapes))]
 
     def _select(self, side: str, source: Tensor, pages: Tensor) -> Tensor:
         _, block_size, dim = source.shape

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 _SLACK: Final = 1e-4  # relative, on bounds that only have to be safe; float32 thresholds stay in it
 
 
-def argmax(values: Tensor) -> Tensor:
-    """[R, V] -> [R] int64, the lowest id among equals; NaN counts as -inf."""
+def argmax(values: Tensor) -> tuple[Tensor, Tensor]:
+    """[R, V] -> [R] int64, the lowest id among equals, and its value: NaN if there is any."""
     values = values.float()  # loses nothing of 16-bit types
-    best = _largest_id(values)
-    # To torch NaN is the largest number there is, so a row's NaN is what was chosen.
-    if bool(values.gather(1, best[:, None]).isnan().any()):
-        best = _largest_id(values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf))
-    return best
+    best = _largest_id(values)  # to torch NaN is the largest number there is
+    return best, values.gather(1, best[:, None])[:, 0]
 
 
 def race(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tensor:

@@ -2,6 +2,10 @@
 
 Refuses to allocate blocks, to sample or to know requests. Not thread-safe: one `DeviceExecutor`
 owns it.
+
+What a row gets depends on its own tokens up to each position and on nothing else, whatever is NaN
+elsewhere: in blocks that others have left, in the batch, or in the row's own later tokens. A row in
+which something is not finite is run again by itself, so that only what is really broken stays so.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import torch
 
 from minedraft.errors import StateError
 from minedraft.model.attention import PagedStep
-from minedraft.model.batch import check_rows
+from minedraft.model.batch import RowInput, check_rows
+from minedraft.model.soundness import Witness
 from minedraft.model.step_meta import plan_step
 
 if TYPE_CHECKING:
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from minedraft.model.batch import RowInput
     from minedraft.model.kv_pool import KVPool
     from minedraft.types import ModelInfo
 
@@ -47,7 +51,11 @@ class ModelRunner:
         self.num_blocks = pool.num_blocks
         self.lead: Callable[[Sequence[RowInput]], AbstractContextManager[None]] = _alone
         """Around each forward pass, with its checked rows: tells the other ranks, if there are."""
+        self.broken: frozenset[int] = frozenset()
+        """Indices of the rows of the last `forward` that the model has no numbers for already up to
+        the first position whose logits were wanted (without any: in all they fed)."""
         self._model = model
+        self._head = model.get_output_embeddings()
         self._pool = pool
 
     def forward(self, rows: Sequence[RowInput]) -> Tensor:
@@ -60,10 +68,65 @@ class ModelRunner:
             rows: At least one; any mix of prefill chunks and verify rows.
 
         Returns:
-            [sum(num_logits), V] in the model's dtype, rows in order.
+            [sum(num_logits), V] in the model's dtype, rows in order. NaN from the first position of
+            a row on that the model has no numbers for; see also `broken`.
 
         Raises:
             StateError: A row does not fit its blocks, the context or the vocabulary.
+        """
+        logits, unsound = self._run(rows)
+        broken = set()
+        for index in unsound:
+            first = sum(row.num_logits for row in rows[:index])
+            mended = self._run_alone(rows[index])
+            if mended is None:
+                broken.add(index)
+            with torch.inference_mode():
+                wanted = logits[first : first + rows[index].num_logits]
+                wanted.fill_(torch.nan)
+                if mended is not None:
+                    wanted[: len(mended)] = mended
+        self.broken = frozenset(broken)
+        return logits
+
+    def feed(self, rows: Sequence[RowInput]) -> None:
+        """Run one forward pass and look at nothing: the part of a rank that follows another.
+
+        Raises:
+            StateError: as `forward`.
+        """
+        self._run(rows)
+
+    def _run_alone(self, row: RowInput) -> Tensor | None:
+        """Run a row again, by itself and over cleared slots, later tokens after earlier ones.
+
+        A mask does not keep NaN out: 0 * NaN is NaN. So no position may have a later one, or what
+        an earlier try left there, among its keys.
+
+        Returns:
+            [n, V] logits of its first n positions, n <= num_logits; None if it is broken.
+        """
+        size = len(row.token_ids)
+        ends = [size] if row.num_logits == 0 else range(size - row.num_logits + 1, size + 1)
+        logits: list[Tensor] = []
+        begin = 0
+        for end in ends:
+            tokens = row.token_ids[begin:end]
+            piece = RowInput(
+                tokens, row.start + begin, row.block_ids, min(row.num_logits, 1), is_clean=True
+            )
+            found, unsound = self._run([piece])
+            if unsound:
+                break
+            logits.append(found)
+            begin = end
+        return torch.cat(logits) if logits else None
+
+    def _run(self, rows: Sequence[RowInput]) -> tuple[Tensor, list[int]]:
+        """One forward pass.
+
+        Returns:
+            Logits as of `forward`, and the rows in which something is not finite.
         """
         check_rows(
             rows,
@@ -78,15 +141,20 @@ class ModelRunner:
                 raise StateError(
                     f"token_ids: {low}..{high} is outside 0..{self.info.vocab_size - 1}"
                 )
-            with self.lead(rows):
+            step, witness = PagedStep(meta, self._pool), Witness()
+            with self.lead(rows), self._head.register_forward_pre_hook(witness.look):
+                for block, offset in meta.stale:
+                    self._pool.clear(block, offset)
                 logits = self._model(
                     input_ids=meta.input_ids,
                     position_ids=meta.position_ids,
                     use_cache=False,
                     logits_to_keep=meta.logits_rows,
-                    paged=PagedStep(meta, self._pool),
-                ).logits
-        return cast("Tensor", logits[0])
+                    paged=step,
+                ).logits[0]
+            if witness.is_sound(step.last):
+                return cast("Tensor", logits), []
+            return cast("Tensor", logits), witness.unsound_rows(rows, meta.order, step.last)
 
 
 def _alone(_rows: Sequence[RowInput]) -> AbstractContextManager[None]:

@@ -5,8 +5,9 @@ an exact sample of p that depends on logits, history, parameters, seed and absol
 on nothing else in the batch (Daliri, Musco, Suresh 2024 call sharing the noise "coupling without
 communication"). log p needs no normaliser: scores relative to the row's best do.
 
-Greedy rows take the likeliest token, equal logits by lowest id. A row of logits with NaN or +inf is
-a broken model's: NaN counts as -inf and +inf as the largest number, so that a token still comes.
+Greedy rows take the likeliest token, equal logits by lowest id. A row of logits with NaN or +inf,
+or without any number, is no distribution: no token comes of it, but `BROKEN`. Minus infinity that
+parameters make (bans, an allow-list) is none of that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Position", "SamplingRow", "distributions", "draw", "draw_with_q"]
+__all__ = ["BROKEN", "Position", "SamplingRow", "distributions", "draw", "draw_with_q"]
+
+BROKEN: Final = -1
+"""Stands in the place of a token where the model's logits are no distribution."""
 
 _CPU_BLOCK: Final = 1 << 20  # scores at once; fewer cost calls, more cost cache misses
 _GPU_BLOCK: Final = 1 << 25
@@ -41,27 +45,32 @@ def draw(logits: Tensor, positions: Sequence[Position]) -> list[int]:
         positions: R of them; parameters may differ from row to row.
 
     Returns:
-        R token ids.
+        R token ids, or `BROKEN`.
 
     Raises:
         StateError: The number of rows and of positions differ.
     """
     _check(logits, positions)
     tokens = [0] * len(positions)
+    broken: set[int] = set()
     plain = [i for i, p in enumerate(positions) if _is_plain(p)]
     greedy = [i for i, p in enumerate(positions) if p.row.params.is_greedy and not _is_plain(p)]
     sampled = [i for i, p in enumerate(positions) if not p.row.params.is_greedy]
     if plain:
-        _scatter(tokens, plain, argmax(_select(logits, plain)))
+        best, values = argmax(_select(logits, plain))
+        _scatter(tokens, plain, torch.where(values.isfinite(), best, BROKEN))
     for block in _blocks(greedy, logits):
+        broken |= _unsound(logits, block)
         scores = _select(logits, block).float()
         scores = scores.clone() if scores.dtype == logits.dtype else scores
         processors.apply(scores, [positions[i] for i in block])
-        _scatter(tokens, block, argmax(scores))
+        _scatter(tokens, block, argmax(scores)[0])
     if sampled:
         chosen = [positions[i] for i in sampled]
-        entries = _contenders(logits, sampled, positions)
+        entries = _contenders(logits, sampled, positions, broken)
         _scatter(tokens, sampled, pick(entries, _keys(chosen, logits.device)))
+    for i in broken:
+        tokens[i] = BROKEN
     return tokens
 
 
@@ -76,9 +85,9 @@ def draw_with_q(
         width: Most tokens in a distribution; > 0.
 
     Returns:
-        R token ids, and for each the (ids, probabilities) it was drawn from: the processed
-        distribution cut to its `width` likeliest and renormalised in float32. A greedy row's is its
-        token with probability 1.
+        R token ids or `BROKEN`, and for each token the (ids, probabilities) it was drawn from: the
+        processed distribution cut to its `width` likeliest and renormalised in float32. A greedy
+        row's is its token with probability 1.
     """
     _check(logits, positions)
     tokens = [0] * len(positions)
@@ -91,7 +100,8 @@ def draw_with_q(
     sampled = [i for i, p in enumerate(positions) if not p.row.params.is_greedy]
     if not sampled:
         return tokens, q
-    entries = _truncated(logits, sampled, positions, width)
+    broken: set[int] = set()
+    entries = _truncated(logits, sampled, positions, width, broken)
     weights = entries.scores.exp()
     sums = torch.stack([row.sum() for row in _split(entries.rows, weights, len(sampled))])
     probabilities = weights / sums[entries.rows]
@@ -103,6 +113,8 @@ def draw_with_q(
         sampled, _split(entries.rows, probabilities, len(sampled)), ids, strict=True
     ):
         q[i] = (tuple(row_ids.tolist()), tuple(row.tolist()))
+    for i in broken:
+        tokens[i] = BROKEN
     return tokens, q
 
 
@@ -115,15 +127,16 @@ def distributions(logits: Tensor, positions: Sequence[Position]) -> list[tuple[T
 
     Returns:
         R pairs of [n] int64 distinct ids and [n] float64 probabilities, all tokens that can be
-        drawn and perhaps some of probability 0.
+        drawn and perhaps some of probability 0; n = 0 where the logits are no distribution.
     """
     _check(logits, positions)
+    broken: set[int] = set()
     result: list[tuple[Tensor, Tensor]] = [(logits.new_empty(0), logits.new_empty(0))] * len(
         positions
     )
     cut = [i for i, p in enumerate(positions) if truncation.is_truncated(p.row.params)]
     if cut:
-        entries = _truncated(logits, cut, positions, 0)
+        entries = _truncated(logits, cut, positions, 0, broken)
         ids = _split(entries.rows, entries.token_ids, len(cut))
         scores = _split(entries.rows, entries.scores, len(cut))
         for i, row_ids, row in zip(cut, ids, scores, strict=True):
@@ -132,13 +145,17 @@ def distributions(logits: Tensor, positions: Sequence[Position]) -> list[tuple[T
     whole = [i for i, p in enumerate(positions) if not truncation.is_truncated(p.row.params)]
     every_id = torch.arange(logits.shape[1], device=logits.device)
     for block in _blocks(whole, logits):
-        for i, row in zip(block, _scores(logits, block, positions), strict=True):
+        for i, row in zip(block, _scores(logits, block, positions, broken), strict=True):
             weights = row[: logits.shape[1]].double().exp()
             result[i] = (every_id, weights / weights.sum())
+    for i in broken:
+        result[i] = (every_id[:0], logits.new_empty(0, dtype=torch.float64))
     return result
 
 
-def _contenders(logits: Tensor, indices: Sequence[int], positions: Sequence[Position]) -> Entries:
+def _contenders(
+    logits: Tensor, indices: Sequence[int], positions: Sequence[Position], broken: set[int]
+) -> Entries:
     """Entries among which every row's draw is; rows are numbered by place in `indices`."""
     cut = [n for n, i in enumerate(indices) if truncation.is_truncated(positions[i].row.params)]
     whole = [
@@ -146,17 +163,22 @@ def _contenders(logits: Tensor, indices: Sequence[int], positions: Sequence[Posi
     ]
     parts: list[Entries] = []
     if cut:
-        entries = _truncated(logits, [indices[n] for n in cut], positions, 0)
+        entries = _truncated(logits, [indices[n] for n in cut], positions, 0, broken)
         parts.append(_renumbered(entries, cut))
     for places in _blocks(whole, logits):
         block = [indices[n] for n in places]
         keys = _keys([positions[i] for i in block], logits.device)
-        parts.append(_renumbered(front_runners(_scores(logits, block, positions), keys), places))
+        scores = _scores(logits, block, positions, broken)
+        parts.append(_renumbered(front_runners(scores, keys), places))
     return truncation.concatenate(parts)
 
 
 def _truncated(
-    logits: Tensor, indices: Sequence[int], positions: Sequence[Position], width: int
+    logits: Tensor,
+    indices: Sequence[int],
+    positions: Sequence[Position],
+    width: int,
+    broken: set[int],
 ) -> Entries:
     """What truncation keeps, rows numbered by place in `indices`, best first."""
     params = [positions[i].row.params for i in indices]
@@ -165,7 +187,7 @@ def _truncated(
     totals: list[Tensor] = []
     done = 0
     for block in _blocks(indices, logits):
-        scores = _scores(logits, block, positions)
+        scores = _scores(logits, block, positions, broken)
         found, total = truncation.candidates(scores, limits[done : done + len(block)])
         parts.append(found.moved(done))
         totals.append(total)
@@ -173,8 +195,16 @@ def _truncated(
     return truncation.truncate(truncation.concatenate(parts), torch.cat(totals), limits)
 
 
-def _scores(logits: Tensor, indices: Sequence[int], positions: Sequence[Position]) -> Tensor:
+def _scores(
+    logits: Tensor, indices: Sequence[int], positions: Sequence[Position], broken: set[int]
+) -> Tensor:
     """Processed logits over temperature, relative to the row's best.
+
+    Args:
+        logits: [R, V].
+        indices: Rows wanted.
+        positions: R of them.
+        broken: Takes the wanted rows that are no distribution; their scores mean nothing.
 
     Returns:
         [len(indices), V'] float32, V' the next multiple of CHUNK above V; padding is -inf. It is
@@ -191,14 +221,29 @@ def _scores(logits: Tensor, indices: Sequence[int], positions: Sequence[Position
     if any(temperature != 1.0 for temperature in temperatures):
         scores.div_(scores.new_tensor(temperatures)[:, None])
     best = scores.amax(-1, keepdim=True)
-    if not bool(torch.isfinite(best).all()):
+    is_sound = torch.isfinite(best)[:, 0].tolist()
+    # Parameters may have hidden what is wrong with a row, or made a sound one all -inf.
+    doubtful = [
+        i
+        for i, p, ok in zip(indices, chosen, is_sound, strict=True)
+        if p.row.has_processors or not ok
+    ]
+    if doubtful:
+        broken |= _unsound(logits, doubtful)
+    if not all(is_sound):
         _mend(scores[:, :vocab_size])
         best = scores.amax(-1, keepdim=True)
     return scores.sub_(best)
 
 
+def _unsound(logits: Tensor, indices: Sequence[int]) -> set[int]:
+    """Which of some rows have NaN or +inf, or no number at all."""
+    best = _select(logits, indices).amax(-1)  # NaN, if there is any
+    return {i for i, ok in zip(indices, best.isfinite().tolist(), strict=True) if not ok}
+
+
 def _mend(scores: Tensor) -> None:
-    """Make a broken model's rows drawable, in place; sound rows keep their values."""
+    """Make rows without a finite best drawable, in place; sound rows keep their values."""
     scores.nan_to_num_(nan=-torch.inf, posinf=torch.finfo(scores.dtype).max, neginf=-torch.inf)
     hopeless = (scores == -torch.inf).all(-1, keepdim=True)
     scores.masked_fill_(hopeless, 0.0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -130,6 +130,10 @@ class StepMeta:
     """[R] int64, packed tokens whose logits are wanted, in the order of the caller's rows."""
     groups: tuple[RowGroup, ...]
     block_size: int
+    order: tuple[int, ...]
+    """[R] the caller's index of each row, in packed order."""
+    stale: tuple[tuple[int, int], ...]
+    """(block, first offset): slots that hold what others left there, before the step writes."""
 
     def pool_rows(self, num_kv_heads: int) -> Tensor:
         """[T * Hkv] int64: where `KVPool.write` puts each token's heads."""
@@ -177,7 +181,19 @@ def plan_step(rows: Sequence[RowInput], *, block_size: int, device: torch.device
         logits_rows=torch.tensor(list(wanted), dtype=torch.int64).to(device),
         groups=tuple(groups),
         block_size=block_size,
+        order=tuple(order),
+        stale=tuple(slot for row in rows for slot in _stale(row, block_size)),
     )
+
+
+def _stale(row: RowInput, block_size: int) -> Iterator[tuple[int, int]]:
+    """Slots of a row that hold what others left there: of every block it enters by this step."""
+    first, offset = divmod(row.start, block_size)
+    last = (row.start + len(row.token_ids) - 1) // block_size
+    if offset and row.is_clean:
+        yield row.block_ids[first], offset
+    for index in range(first + bool(offset), last + 1):
+        yield row.block_ids[index], 0
 
 
 def _group(rows: Sequence[RowInput]) -> list[list[int]]:

@@ -19,7 +19,7 @@ from minedraft.plans import (
     WorkerIdentity,
 )
 from minedraft.transport import ranges
-from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
+from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_EOS_IDS = 257
 """One more than a coordinator takes, and what is made of a message before anybody has looked."""
+_ROW_ERRORS = {RowError.NON_FINITE: verifier_pb2.ROW_ERROR_NON_FINITE}
+_ROW_ERRORS_BACK = {number: error for error, number in _ROW_ERRORS.items()}
 _TIMING_FIELDS = tuple(StepTiming.__slots__)
 
 
@@ -257,6 +259,7 @@ def verify_result_to_proto(result: VerifyResult) -> verifier_pb2.VerifierSession
             num_draft_tokens=row.num_draft_tokens,
             num_accepted_tokens=row.num_accepted_tokens,
             logprobs=[logprobs_to_proto(entry) for entry in row.logprobs],
+            error=None if row.error is None else _ROW_ERRORS[row.error],
         )
         for row in result.rows
     ]
@@ -282,6 +285,7 @@ def draft_result_to_proto(result: DraftResult) -> drafter_pb2.DrafterSessionResp
             timing=timing_to_proto(result.timing),
             num_behind=result.num_behind,
             epoch=result.epoch,
+            num_broken=result.num_broken,
         )
     )
 
@@ -332,6 +336,7 @@ def draft_answer_from_proto(
                 timing=timing_from_proto(result.timing),
                 epoch=result.epoch,
                 num_behind=result.num_behind,
+                num_broken=result.num_broken,
             )
             ranges.check_draft_result(drafted)
             return drafted
@@ -369,6 +374,8 @@ def logprobs_from_proto(message: types_pb2.PositionLogprobs) -> TokenLogprobs:
 
 
 def _row_result(row: verifier_pb2.RowResult) -> RowResult:
+    if row.error and row.error not in _ROW_ERRORS_BACK:
+        raise ProtocolError(f"row {row.row_id}: unknown error {row.error}")
     return RowResult(
         row_id=RowId(row.row_id),
         base_len=row.base_len,
@@ -376,6 +383,7 @@ def _row_result(row: verifier_pb2.RowResult) -> RowResult:
         num_draft_tokens=row.num_draft_tokens,
         num_accepted_tokens=row.num_accepted_tokens,
         logprobs=tuple(logprobs_from_proto(entry) for entry in row.logprobs),
+        error=_ROW_ERRORS_BACK.get(row.error),
     )
 
 

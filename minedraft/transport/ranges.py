@@ -78,6 +78,7 @@ def check_draft_result(result: DraftResult) -> None:
     _between("batch", result.batch, 0, MAX_BATCHES - 1)
     _between("num_rows", result.num_rows, 0, most)
     _between("num_behind", result.num_behind, 0, most)
+    _between("num_broken", result.num_broken, 0, most)
     _between("num_draft_tokens", result.num_draft_tokens, 0, most * MAX_DRAFT_TOKENS)
     _check_timing(result.timing)
 

@@ -108,7 +108,7 @@ class DrafterSessionRequest(_message.Message):
     def __init__(self, plan: _Optional[_Union[DraftPlan, _Mapping]] = ...) -> None: ...
 
 class DraftResult(_message.Message):
-    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "num_behind", "epoch")
+    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "num_behind", "epoch", "num_broken")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class DraftResult(_message.Message):
     TIMING_FIELD_NUMBER: _ClassVar[int]
     NUM_BEHIND_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_BROKEN_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     num_draft_tokens: int
@@ -123,7 +124,8 @@ class DraftResult(_message.Message):
     timing: _types_pb2.StepTiming
     num_behind: int
     epoch: int
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., num_behind: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    num_broken: int
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., num_behind: _Optional[int] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ...) -> None: ...
 
 class DrafterSessionResponse(_message.Message):
     __slots__ = ("result", "link_lost")

@@ -1,11 +1,19 @@
 from minedraft.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class RowError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROW_ERROR_UNSPECIFIED: _ClassVar[RowError]
+    ROW_ERROR_NON_FINITE: _ClassVar[RowError]
+ROW_ERROR_UNSPECIFIED: RowError
+ROW_ERROR_NON_FINITE: RowError
 
 class VerifierGetInfoRequest(_message.Message):
     __slots__ = ()
@@ -82,20 +90,22 @@ class VerifierSessionRequest(_message.Message):
     def __init__(self, plan: _Optional[_Union[VerifyPlan, _Mapping]] = ...) -> None: ...
 
 class RowResult(_message.Message):
-    __slots__ = ("row_id", "base_len", "token_ids", "num_draft_tokens", "num_accepted_tokens", "logprobs")
+    __slots__ = ("row_id", "base_len", "token_ids", "num_draft_tokens", "num_accepted_tokens", "logprobs", "error")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     BASE_LEN_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     base_len: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     num_draft_tokens: int
     num_accepted_tokens: int
     logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.PositionLogprobs]
-    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.PositionLogprobs, _Mapping]]] = ...) -> None: ...
+    error: RowError
+    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.PositionLogprobs, _Mapping]]] = ..., error: _Optional[_Union[RowError, str]] = ...) -> None: ...
 
 class VerifyResult(_message.Message):
     __slots__ = ("step_id", "batch", "rows", "timing", "num_stale_drafts")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minedraft.errors import ProtocolError
+from minedraft.plans import RowResult
 from minedraft.services.coordinator.request import Phase
 
 if TYPE_CHECKING:
-    from minedraft.plans import RowResult, VerifyResult
+    from minedraft.plans import VerifyResult
     from minedraft.services.coordinator.request import Request
     from minedraft.services.coordinator.residency import Step
 
@@ -33,11 +34,14 @@ def live_rows(step: Step, result: VerifyResult, vocab_size: int) -> list[tuple[R
 
 def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:
     """Raise ProtocolError unless `row` continues `request` within what was planned."""
+    if row == RowResult(row.row_id, request.num_tokens, (), error=row.error) and row.error:
+        return
     must_sample = request.phase is not Phase.PREFILLING or (
         request.num_computed == request.num_tokens
     )
     fits = (
-        row.base_len == request.num_tokens
+        row.error is None
+        and row.base_len == request.num_tokens
         and bool(row.token_ids) == must_sample
         and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
         and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)

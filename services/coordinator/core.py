@@ -220,6 +220,7 @@ class Core:
             ProtocolError: that step was never planned.
         """
         self._planner.check_planned(result.step_id)
+        self._counters.num_broken_drafts += result.num_broken
         if self._drafters.took(result):
             return
         step = self._home.in_flight.get(result.batch)
@@ -235,7 +236,7 @@ class Core:
         """A step is verified. The caller commits each request with `commit`.
 
         Returns:
-            Live requests with new tokens.
+            Live requests with new tokens, and those that cannot go on, which the caller ends.
 
         Raises:
             ProtocolError: a row does not start from the committed length, or makes no sense. The
@@ -254,11 +255,12 @@ class Core:
             self._drafters.suspect(step.epoch)
         self._counters.verified(result)
         self._counters.num_stale_results += len(result.rows) - len(rows)
-        committed = [(request, row) for request, row in rows if row.token_ids]
-        for request, row in committed:
-            request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
+        told = [(request, row) for request, row in rows if row.token_ids or row.error]
+        for request, row in told:
+            if row.token_ids:
+                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
         self._mark_verifying()
-        return committed
+        return told
 
     def commit(self, request: Request, token_ids: tuple[int, ...]) -> None:
         """Commit the kept part of a row's tokens."""

@@ -22,6 +22,8 @@ class Counters:
     num_stale_drafts: int = 0
     num_stale_results: int = 0
     num_preemptions: int = 0
+    num_broken_rows: int = 0
+    num_broken_drafts: int = 0
     num_finished: dict[str, int] = field(default_factory=dict)
 
     def finished(self, reason: str) -> None:
@@ -36,3 +38,4 @@ class Counters:
             self.num_drafts += bool(row.num_draft_tokens)
             self.num_draft_tokens += row.num_draft_tokens
             self.num_accepted_tokens += row.num_accepted_tokens
+            self.num_broken_rows += row.error is not None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.api import Delta, Finished, RequestTiming, SpeculationStats, Usage
-from minedraft.errors import MineDraftError, ProtocolError, StateError
+from minedraft.errors import MineDraftError, NonFiniteError, ProtocolError, StateError
 from minedraft.types import FinishReason
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _DRAFT_TIMEOUT_FACTOR = 6
 """Times the longest of the last draft steps; generous, because a step without drafts is dear and
 a dead drafter is noticed by its link, not by this."""
 _NUM_RECENT_DRAFTS = 16
+_ERROR = "error"
+"""Counted as the reason of a request that ends with an error; no caller sees it."""
 
 
 @dataclass(slots=True)
@@ -229,6 +231,9 @@ class Engine:
         self.timeline.verified(result)
         for request, row in self.core.on_verify_result(result):
             sample = self._samples[request.request_id]
+            if row.error is not None:
+                self._end_not_finite(sample)
+                continue
             try:
                 self._commit(sample, row)
             except Exception as err:
@@ -277,15 +282,27 @@ class Engine:
 
     def _fail(self, sample: Sample, err: MineDraftError) -> None:
         del self._samples[sample.request.request_id]
-        self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
+        self.core.finish(sample.request.request_id, _ERROR)
         sample.stream.fail(err)
 
     def _give_up(self, sample: Sample, err: Exception) -> None:
         """End a request whose state is not to be trusted, wherever its commit was."""
         request_id = sample.request.request_id
         self._samples.pop(request_id, None)
-        self.core.finish(request_id, FinishReason.ABORT.value)
+        self.core.finish(request_id, _ERROR)
         sample.stream.fail(StateError(f"the coordinator failed: {type(err).__name__}"))
+
+    def _end_not_finite(self, sample: Sample) -> None:
+        request = sample.request
+        log.error("request.not_finite", request_id=request.request_id, length=request.num_tokens)
+        self._fail(
+            sample,
+            NonFiniteError(
+                f"the target's logits after the request's {request.num_tokens} tokens are not "
+                "finite (NaN or infinity): its weights have no numbers for one of them, or "
+                "overflow in its dtype"
+            ),
+        )
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from minedraft.link.packet import DraftedRow, DraftPacket
 from minedraft.model.batch import RowInput
 from minedraft.model.noise import Stream, uniform_at
-from minedraft.model.sampling import Position, SamplingRow, draw, draw_with_q
+from minedraft.model.sampling import BROKEN, Position, SamplingRow, draw, draw_with_q
 from minedraft.plans import DraftResult
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.proposal import replacement, scripted
@@ -37,6 +37,8 @@ class _Drafting:
     q: list[tuple[tuple[int, ...], tuple[float, ...]]] = field(default_factory=list)
     is_behind: bool = False
     """Committed tokens wait for the next step's budget."""
+    is_broken: bool = False
+    """Drafts are missing because the model's logits are no distribution."""
 
 
 class DraftEngine:
@@ -114,6 +116,7 @@ class DraftEngine:
             timing=timing,
             epoch=plan.epoch,
             num_behind=sum(item.is_behind for item in batch),
+            num_broken=sum(item.is_broken for item in batch),
         )
 
     def _draft(self, batch: Sequence[_Drafting]) -> None:
@@ -121,7 +124,11 @@ class DraftEngine:
         active = self._catch_up(batch)
         num_steps = 1
         while active:
-            active = [item for item in active if item.planned.num_draft_tokens > num_steps]
+            active = [
+                item
+                for item in active
+                if item.planned.num_draft_tokens > num_steps and not item.is_broken
+            ]
             if not active:
                 return
             inputs = [
@@ -151,7 +158,10 @@ class DraftEngine:
         budget = self._max_catch_up
         inputs: list[RowInput] = []
         drafting: list[_Drafting] = []
-        missing = [(item, item.row.missing()) for item in batch]
+        fed_items: list[_Drafting] = []
+        for item in batch:
+            item.is_broken = item.row.is_broken and item.planned.num_draft_tokens > 0
+        missing = [(item, item.row.missing()) for item in batch if not item.row.is_broken]
         for item, tokens in sorted(missing, key=lambda pair: len(pair[1])):
             k = item.planned.num_draft_tokens
             fed = tokens[:budget]
@@ -175,12 +185,15 @@ class DraftEngine:
             )
             item.row.cached += fed
             item.row.num_agreed = len(item.row.cached)
+            fed_items.append(item)
             if wants:
                 drafting.append(item)
         if inputs:
             with self._watch.measure("forward"):
                 logits = self._runner.forward(inputs)
             self._extend(drafting, logits)
+            for index in self._runner.broken:  # of committed tokens: drafting again changes nothing
+                self._rows.give_up(fed_items[index].row)
         return drafting
 
     def _extend(self, items: Sequence[_Drafting], logits: Tensor) -> None:
@@ -194,6 +207,9 @@ class DraftEngine:
             else:
                 drawn, q = draw(logits, positions), []
         for index, (item, token) in enumerate(zip(items, drawn, strict=True)):
+            if token == BROKEN:
+                item.is_broken = True
+                continue
             imposed = replacement(
                 self._kind,
                 item.row,

@@ -30,6 +30,8 @@ class Row:
     num_agreed: int = 0
     """Leading tokens of `cached` that are known to be committed."""
     block_ids: list[int] = field(default_factory=list)
+    is_broken: bool = False
+    """The draft model has no numbers for its committed tokens: nothing is drafted for it."""
     parked_at: int = -1
     """Times that blocks had come back when this row found no room; -1: it never did."""
 
@@ -133,6 +135,11 @@ class DrafterRows:
         if need > 0:
             row.block_ids += self._blocks.allocate(need)
         return True
+
+    def give_up(self, row: Row) -> None:
+        """Drop the KV of a row that the model has no numbers for, and never feed it again."""
+        row.is_broken = True
+        self._give_back(row.drop_cache())
 
     def _give_back(self, block_ids: list[int]) -> None:
         self._num_returns += bool(block_ids)

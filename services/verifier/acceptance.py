@@ -38,7 +38,8 @@ def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> lis
         rule: For temperature > 0.
 
     Returns:
-        One outcome a row: its accepted drafts and one more token.
+        One outcome a row: its accepted drafts and one more token, which is `BROKEN` where the
+        logits that decide it are no distribution. What comes after it was never looked at.
 
     Raises:
         StateError: The number of rows of logits is another.
@@ -94,11 +95,11 @@ def _add_logprobs(
     counts: list[int] = []
     for item, first, outcome in zip(items, firsts, outcomes, strict=True):
         count = item.row.params.logprobs
-        if count is not None:
+        if count is not None and not outcome.is_broken:
             indices += range(first, first + len(outcome.token_ids))
             token_ids += outcome.token_ids
             counts += [count] * len(outcome.token_ids)
     entries = iter(logprobs(logits[indices], token_ids, counts) if indices else ())
     for item, outcome in zip(items, outcomes, strict=True):
-        if item.row.params.logprobs is not None:
+        if item.row.params.logprobs is not None and not outcome.is_broken:
             outcome.logprobs = [next(entries) for _ in outcome.token_ids]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minedraft.model.sampling import BROKEN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,12 +29,17 @@ class Outcome:
     """What one row emits."""
 
     token_ids: list[int]
-    """Accepted drafts, then one recovered or bonus token."""
+    """Accepted drafts, then one recovered or bonus token, or `BROKEN`."""
     num_accepted: int
     logprobs: list[TokenLogprobs] | None = None
     """One a token if the row asked for them."""
     num_bad_q: int = 0
     """Drafts judged by the coupled rule because their q was missing or unusable."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the target's logits after the accepted drafts are no distribution."""
+        return self.token_ids[-1] == BROKEN
 
 
 def num_usable(draft_token_ids: Sequence[int], vocab_size: int) -> int:

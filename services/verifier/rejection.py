@@ -24,7 +24,7 @@ import torch
 from minedraft.model import noise
 from minedraft.model.noise import Stream
 from minedraft.model.race import race
-from minedraft.model.sampling import Position, distributions, draw
+from minedraft.model.sampling import BROKEN, Position, distributions, draw
 from minedraft.services.verifier.outcome import AcceptItem, Outcome, num_usable
 
 if TYPE_CHECKING:
@@ -118,6 +118,12 @@ def _stands(item: AcceptItem, i: int, q: dict[int, float], ids: Tensor, p: Tenso
 
 def _recover(rejected: Sequence[_Rejected]) -> None:
     """Draw the token after each rejection, which is never the draft, and add it to its outcome."""
+    for one in rejected:
+        if len(one.ids) == 0:  # no distribution, in which no draft stands
+            one.outcome.token_ids.append(BROKEN)
+    rejected = [one for one in rejected if len(one.ids)]
+    if not rejected:
+        return
     device = rejected[0].p.device
     lengths = torch.tensor([len(r.ids) for r in rejected], device=device)
     rows = torch.arange(len(rejected), device=device).repeat_interleave(lengths)

@@ -1,7 +1,8 @@
 """One verify step on the device: one forward over fed tokens and drafts, one acceptance decision.
 
 Owns the rows' histories and block tables; the coordinator owns the truth, so every row of a plan
-says the committed length it starts from and is brought to it first. A step is repeatable.
+says the committed length it starts from and is brought to it first. A step is repeatable. A row for
+which the target has no numbers ends with an error, not with a token.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from minedraft.model.batch import RowInput
 from minedraft.model.sampling import SamplingRow
 from minedraft.plans import RowResult, VerifyResult
 from minedraft.services.verifier.acceptance import AcceptItem, Outcome, accept
+from minedraft.types import RowError
 from minedraft.worker.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -158,11 +160,16 @@ class VerifyEngine:
     ) -> list[RowResult]:
         decided = iter(zip(items, outcomes, strict=True))
         rows = []
-        for planned, fed in zip(plan.rows, inputs, strict=True):
+        for index, (planned, fed) in enumerate(zip(plan.rows, inputs, strict=True)):
             if fed.num_logits == 0:
-                rows.append(RowResult(planned.row_id, planned.base_len, ()))
+                error = RowError.NON_FINITE if index in self._runner.broken else None
+                rows.append(RowResult(planned.row_id, planned.base_len, (), error=error))
                 continue
             item, outcome = next(decided)
+            if outcome.is_broken:
+                error = RowError.NON_FINITE
+                rows.append(RowResult(planned.row_id, planned.base_len, (), error=error))
+                continue
             rows.append(
                 RowResult(
                     row_id=planned.row_id,

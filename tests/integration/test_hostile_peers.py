@@ -149,6 +149,7 @@ _LOGPROB = types_pb2.PositionLogprobs(token=types_pb2.TokenLogprob(logprob=math.
         ("drafter", b"", "unknown answer"),
         ("drafter", draft_answer(num_rows=MAX32), f"num_rows={MAX32}"),
         ("drafter", draft_answer(num_behind=MAX32), f"num_behind={MAX32}"),
+        ("drafter", draft_answer(num_broken=MAX32), f"num_broken={MAX32}"),
         ("drafter", draft_answer(num_draft_tokens=MAX32), f"num_draft_tokens={MAX32}"),
         ("drafter", draft_answer(timing={"cpu_ns": MAX64}), f"cpu_ns={MAX64}"),
         ("drafter", lost(drafter_pb2.DrafterSessionResponse, 0), "epoch=0"),

@@ -84,7 +84,7 @@ def follow(group: RankGroup, runner: ModelRunner) -> None:
     """
     frame = torch.zeros(wire.FRAME_WORDS, dtype=torch.int32)
     while rows := _hear(group, frame):
-        runner.forward(rows)
+        runner.feed(rows)
     group.close()
 
 

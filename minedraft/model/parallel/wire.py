@@ -1,8 +1,8 @@
 """Rows of one step as int32 words, and back: what rank 0 tells the other ranks. Pure but torch.
 
-Layout: [magic, order, num_words, num_rows], then four words a row (tokens, start, blocks, logits),
-then all token ids, then all block ids. A frame of fixed size carries the beginning; what does not
-fit into it follows in a second message of the length that the header says.
+Layout: [magic, order, num_words, num_rows], then five words a row (tokens, start, blocks, logits,
+is_clean), then all token ids, then all block ids. A frame of fixed size carries the beginning; what
+does not fit into it follows in a second message of the length that the header says.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAME_WORDS: Final = 4096
 """16 KiB: a verify step of 32 rows of 1000 positions fits, so it is one message."""
 _MAGIC: Final = 0x4D445250
 _HEADER_WORDS: Final = 4
-_ROW_WORDS: Final = 4
+_ROW_WORDS: Final = 5
 
 
 class Order(IntEnum):
@@ -45,7 +45,8 @@ def encode(rows: Sequence[RowInput]) -> Tensor:
     """
     order = Order.STEP if rows else Order.STOP
     shape = chain.from_iterable(
-        (len(row.token_ids), row.start, len(row.block_ids), row.num_logits) for row in rows
+        (len(row.token_ids), row.start, len(row.block_ids), row.num_logits, int(row.is_clean))
+        for row in rows
     )
     body = [
         *shape,
@@ -84,13 +85,14 @@ def decode(words: Tensor) -> list[RowInput]:
     if block_at + sum(shape[2] for shape in shapes) != len(values):
         raise ProtocolError(f"ranks are out of step: {rows} rows in {len(values)} words")
     decoded = []
-    for num_tokens, start, num_blocks, num_logits in shapes:
+    for num_tokens, start, num_blocks, num_logits, is_clean in shapes:
         decoded.append(
             RowInput(
                 token_ids=values[token_at : token_at + num_tokens],
                 start=start,
                 block_ids=values[block_at : block_at + num_blocks],
                 num_logits=num_logits,
+                is_clean=bool(is_clean),
             )
         )
         token_at += num_tokens

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from minedraft.admin import Mode, Status, SwapStatus
+from minedraft.admin import Counters, Mode, Status, SwapStatus
 from minedraft.cli.status import view
 from tests.fake_coordinator import IDENTITY
 
@@ -32,6 +32,15 @@ def test_swaps_are_shown_once_there_were_any():
         replace(status, swaps=swaps)
     )
     assert "swaps: 3 done, 0 failed\n" in shown(replace(status, swaps=SwapStatus(num_done=3)))
+
+
+def test_broken_numbers_are_shown_once_there_were_any():
+    status = Status(IDENTITY, Mode(2, 8, 4))
+    assert "not finite" not in shown(status)
+    counters = Counters(num_broken_rows=3, num_broken_drafts=7)
+    assert "not finite: 3 requests ended, drafts of 7 rows lost" in shown(
+        replace(status, counters=counters)
+    )
 
 
 def shown(status):

@@ -44,4 +44,5 @@ def test_first_of_equals_wins_the_plain_race():
     for width in (64, 65, 640):
         values = torch.zeros(2, width)
         values[1, [width - 1, 7]] = 1.0
-        assert race.argmax(values).tolist() == [0, 7]
+        ids, best = race.argmax(values)
+        assert (ids.tolist(), best.tolist()) == ([0, 7], [0.0, 1.0])

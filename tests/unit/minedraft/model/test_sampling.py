@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minedraft.errors import StateError
 from minedraft.model import noise, processors, sampling
-from minedraft.model.sampling import Position, SamplingRow, distributions, draw, draw_with_q
+from minedraft.model.sampling import BROKEN, Position, SamplingRow, distributions, draw, draw_with_q
 from minedraft.model.sampling_row import Position as SamePosition
 from minedraft.types import RowParams
 from tests.chi_square import assert_drawn_from
@@ -179,32 +179,59 @@ def test_token_the_model_rules_out_is_never_drawn():
         assert set(draw(logits, positions_of(*params))) == {3, 69}
 
 
-@pytest.mark.parametrize("extra", [{}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}])
-def test_broken_logits_still_give_a_token(extra):
-    logits = torch.zeros(5, 80)
-    logits[0] = -math.inf
-    logits[1, 4] = math.nan
-    logits[2, [6, 9]] = math.inf
-    logits[3] = math.nan
-    tokens = draw(logits, positions_of(*[RowParams(temperature=1.0, seed=3, **extra)] * 5))
-    assert all(0 <= t < 80 for t in tokens)
-    assert tokens[1] != 4
-    assert tokens[2] in (6, 9)
-    sound = positions_of(RowParams(temperature=1.0, seed=3, **extra))
-    assert tokens[4:] == draw(logits[4:], sound)
+NO_DISTRIBUTIONS = [
+    (slice(None), -math.inf),
+    (4, math.nan),
+    (slice(None), math.nan),
+    (6, math.inf),
+    (7, math.nan),  # under a ban
+    (9, math.inf),  # outside a list
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocab_size", [80, 128])  # without and with chunks
-@pytest.mark.parametrize("extra", [{}, {"presence_penalty": 0.5}])
-def test_a_greedy_row_never_takes_a_nan_while_it_has_a_number(extra, vocab_size, dtype):
-    logits = torch.zeros(4, vocab_size, dtype=dtype)
-    logits[:, 5] = 2.0
-    logits[0, [3, 70]] = math.nan
-    logits[1] = math.nan
-    logits[2, [7, 9]] = math.inf
-    tokens = draw(logits, positions_of(*[RowParams(**extra)] * 4))
-    assert tokens == [5, 0, 7, 5]
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"top_p": 0.9},
+        {"top_k": 5},
+        {"min_p": 0.1},
+        {"presence_penalty": 0.5},
+        {"bad_words": ((7,),)},
+        {"allowed_token_ids": (1, 2, 3)},
+    ],
+    ids=str,
+)
+def test_logits_that_are_no_distribution_give_no_token(extra, temperature, vocab_size, dtype):
+    """Whatever parameters hide of them; and the sound rows beside them draw what they drew."""
+    params = RowParams(temperature=temperature, seed=3, **extra)
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(len(NO_DISTRIBUTIONS) + 2, vocab_size, generator=generator).to(dtype)
+    alone = draw(logits, positions_of(*[params] * len(logits)))
+    q_alone = draw_with_q(logits, positions_of(*[params] * len(logits)), 8)
+    for row, (place, value) in enumerate(NO_DISTRIBUTIONS, start=1):
+        logits[row, place] = value
+    positions = positions_of(*[params] * len(logits))
+    assert draw(logits, positions) == [alone[0], *[BROKEN] * len(NO_DISTRIBUTIONS), alone[-1]]
+    tokens, q = draw_with_q(logits, positions, 8)
+    assert tokens == [q_alone[0][0], *[BROKEN] * len(NO_DISTRIBUTIONS), q_alone[0][-1]]
+    assert (q[0], q[-1]) == (q_alone[1][0], q_alone[1][-1])
+    if temperature:
+        sizes = [len(ids) for ids, _ in distributions(logits, positions)]
+        assert sizes[1:-1] == [0] * len(NO_DISTRIBUTIONS)
+        assert min(sizes[0], sizes[-1]) > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_minus_infinity_that_parameters_make_is_no_fault_of_the_model(temperature):
+    logits = torch.full((1, 80), -math.inf)
+    logits[0, 5] = 1.0  # the model rules out all but 5, and the parameters rule out 5
+    for extra in ({"bad_words": ((5,),)}, {"allowed_token_ids": (7,)}):
+        (token,) = draw(logits, positions_of(RowParams(temperature=temperature, **extra)))
+        assert 0 <= token < 80
 
 
 @pytest.mark.parametrize(

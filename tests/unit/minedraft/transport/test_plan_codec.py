@@ -22,7 +22,7 @@ from minedraft.plans import (
     WorkerIdentity,
 )
 from minedraft.transport import plan_codec, ranges
-from minedraft.types import ModelInfo, RowId, RowParams, TokenLogprobs
+from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 U32 = st.integers(0, 2**32 - 1)
@@ -135,6 +135,7 @@ VERIFY_RESULTS = st.builds(
             num_draft_tokens=st.just(MAX_DRAFT_TOKENS),
             num_accepted_tokens=K,
             logprobs=st.lists(LOGPROBS, max_size=2).map(tuple),
+            error=st.sampled_from([None, *RowError]),
         ),
         max_size=3,
     ).map(tuple),
@@ -142,7 +143,13 @@ VERIFY_RESULTS = st.builds(
     num_stale_drafts=ROWS,
 )
 DRAFT_RESULTS = st.builds(
-    DraftResult, step_id=U64, batch=BATCH, num_draft_tokens=ROWS, num_rows=ROWS, timing=TIMING
+    DraftResult,
+    step_id=U64,
+    batch=BATCH,
+    num_draft_tokens=ROWS,
+    num_rows=ROWS,
+    timing=TIMING,
+    num_broken=ROWS,
 )
 
 
@@ -269,6 +276,13 @@ def test_the_verifier_never_hears_what_is_for_drafters_only():
 def test_a_message_of_a_kind_that_is_not_known_is_refused(decode, message):
     with pytest.raises(ProtocolError, match="session"):
         decode(message)
+
+
+def test_a_row_error_that_is_not_known_is_refused():
+    row = verifier_pb2.RowResult(row_id=7, error=99)
+    result = verifier_pb2.VerifyResult(step_id=1, rows=[row])
+    with pytest.raises(ProtocolError, match="row 7: unknown error 99"):
+        plan_codec.verify_answer_from_proto(verifier_pb2.VerifierSessionResponse(result=result))
 
 
 def test_every_field_of_every_message_is_carried():

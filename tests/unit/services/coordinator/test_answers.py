@@ -8,7 +8,7 @@ from minedraft.errors import ProtocolError
 from minedraft.plans import RowResult
 from minedraft.services.coordinator.answers import check_row
 from minedraft.services.coordinator.request import Event, Phase, Request
-from minedraft.types import RequestId, RowId, RowParams, TokenLogprobs
+from minedraft.types import RequestId, RowError, RowId, RowParams, TokenLogprobs
 
 GOOD = RowResult(RowId(1), 3, (7, 8, 9), 4, 2)
 
@@ -48,6 +48,15 @@ def test_an_answer_within_the_plan_is_taken():
 def test_an_answer_beyond_the_plan_is_refused(change):
     with pytest.raises(ProtocolError, match=r"row 1: .* committed length is 3 \(drafting\)"):
         check_row(request(*DECODING), replace(GOOD, **change), 4, VOCAB)
+
+
+@pytest.mark.parametrize("events", [DECODING, (Event.ADMIT,)])
+def test_a_row_that_cannot_go_on_has_no_tokens_and_no_counts(events):
+    error = RowResult(RowId(1), 3, (), error=RowError.NON_FINITE)
+    check_row(request(*events), error, 4, VOCAB)
+    for change in ({"base_len": 2}, {"token_ids": (7,)}, {"num_draft_tokens": 2**32 - 1}):
+        with pytest.raises(ProtocolError):
+            check_row(request(*events), replace(error, **change), 4, VOCAB)
 
 
 def test_a_chunk_of_a_prompt_gives_no_token_and_its_end_gives_one():

@@ -11,16 +11,17 @@ from minedraft.api import Delta, Finished
 from minedraft.errors import (
     DuplicateRequestError,
     InvalidRequestError,
+    NonFiniteError,
     ProtocolError,
     QueueFullError,
     StateError,
     WorkerUnavailableError,
 )
-from minedraft.plans import DraftResult, StepTiming
+from minedraft.plans import DraftResult, RowResult, StepTiming
 from minedraft.services.coordinator.output import Finish
 from minedraft.services.coordinator.request import Phase
 from minedraft.services.coordinator.streams import EventStream
-from minedraft.types import FinishReason, RequestId
+from minedraft.types import FinishReason, RequestId, RowError
 from tests.engine_world import EngineWorld, make_sample, read
 from tests.worker_doubles import continuation
 
@@ -60,6 +61,33 @@ async def test_what_comes_after_a_stop_is_neither_sent_nor_committed():
     assert (ends[0].reason, ends[0].stop_token_id) == (FinishReason.STOP, stop)
     assert ends[0].usage.num_output_tokens == kept
     assert world.core.counters.num_output_tokens == kept
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 3])
+async def test_a_row_without_numbers_ends_its_request_alone(num_steps):
+    world = EngineWorld()
+    world.verifier_up()
+    bad, good = make_sample("bad", (4, 5), 9), make_sample("good", (6, 7), 9)
+    world.engine.submit([bad])
+    world.engine.submit([good])
+    for _ in range(num_steps):
+        world.verify()
+    result = world.verifier.run()
+    rows = tuple(
+        RowResult(row.row_id, row.base_len, (), error=RowError.NON_FINITE)
+        if row.row_id == bad.request.row_id
+        else row
+        for row in result.rows
+    )
+    world.engine.on_verify_result(replace(result, rows=rows))
+    with pytest.raises(NonFiniteError, match=r"not finite \(NaN or infinity\)"):
+        await read(bad.stream)
+    world.run_dry()
+    tokens, ends = await read(good.stream)
+    assert (tokens[0], ends[0].reason) == (continuation((6, 7), 9), FinishReason.LENGTH)
+    counters = world.core.counters
+    assert (counters.num_broken_rows, counters.num_finished) == (1, {"error": 1, "length": 1})
+    assert world.core.blocks.num_used == 0
 
 
 async def test_requests_wait_for_a_verifier():

@@ -22,8 +22,10 @@ GREEDY = RowParams(temperature=0.0)
 class Drafter:
     """An engine, and the packets it sent."""
 
-    def __init__(self, kind=DrafterKind.MODEL, *, num_blocks=64, block_size=4, **options) -> None:
-        self.runner = FakeRunner(num_blocks=num_blocks, block_size=block_size)
+    def __init__(
+        self, kind=DrafterKind.MODEL, *, num_blocks=64, block_size=4, poison=(), **options
+    ) -> None:
+        self.runner = FakeRunner(num_blocks=num_blocks, block_size=block_size, poison=poison)
         self.engine = DraftEngine(self.runner, kind, **options)
         self.packets: list[DraftPacket] = []
         self.num_steps = 0
@@ -179,6 +181,48 @@ def test_one_long_prompt_does_not_stop_the_others():
     assert drafter.drafts(1) == []
     assert (result.num_behind, result.num_rows, result.num_draft_tokens) == (1, 1, 2)
     assert sum(len(r.token_ids) for r in drafter.runner.calls[0]) == 6
+
+
+# -- a model without numbers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q_width", [0, 4])
+def test_a_row_without_numbers_loses_its_drafts_and_the_others_keep_theirs(q_width):
+    drafter = Drafter(poison={9}, q_width=q_width)
+    result = drafter.step([row(1, 3, k=2), row(2, 3, k=2)], opens=[opened(1), opened(2, (1, 9, 2))])
+    assert (drafter.drafts(1), drafter.drafts(2)) == (continuation((1, 2, 3), 2), [])
+    assert (result.num_broken, result.num_rows, result.num_draft_tokens) == (1, 1, 2)
+    num_used = drafter.engine.rows.num_blocks_used
+    num_fed = drafter.runner.num_fed
+    result = drafter.step([row(2, 4, new=(5,), k=2)])
+    assert (result.num_broken, result.num_behind, drafter.drafts(2)) == (1, 0, [])
+    assert drafter.runner.num_fed == num_fed, "it never has numbers again: feeding it is lost time"
+    assert num_used == 1, "its blocks went back"
+
+
+def test_the_chunk_that_has_no_numbers_is_the_last_one_of_its_row():
+    drafter = Drafter(poison={9}, max_catch_up_tokens=4)
+    prompt = (9, *range(10, 20))
+    drafter.step([row(1, 11, k=2)], opens=[opened(1, prompt)])
+    assert drafter.runner.num_fed == 4
+    result = drafter.step([row(1, 11, k=2)])
+    assert drafter.runner.num_fed == 4
+    assert (result.num_broken, result.num_behind) == (1, 0)
+
+
+@pytest.mark.parametrize("q_width", [0, 4])
+@pytest.mark.parametrize("place", range(3))
+def test_drafts_end_at_the_one_that_has_no_successor(place, q_width):
+    truth = continuation((1, 2, 3), 4)
+    drafter = Drafter(poison={truth[place]}, q_width=q_width)
+    result = drafter.step([row(1, 3, k=4)], opens=[opened(1)])
+    assert drafter.drafts(1) == truth[: place + 1]
+    assert (result.num_broken, result.num_draft_tokens) == (1, place + 1)
+    # It was wrong, so the row goes on.
+    new = [*truth[:place], (truth[place] + 1) % VOCAB]
+    result = drafter.step([row(1, 3 + len(new), new, k=1)])
+    assert drafter.drafts(1) == continuation((1, 2, 3, *new), 1)
+    assert result.num_broken == 0
 
 
 # -- a pool that is too small ---------------------------------------------------------------

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from minedraft.model.sampling import SamplingRow
+from minedraft.model.sampling import BROKEN, SamplingRow
 from minedraft.services.verifier.acceptance import AcceptItem, accept
 from minedraft.types import Acceptance, RowParams
 from tests.chi_square import assert_drawn_from
@@ -28,6 +28,22 @@ def test_draft_from_the_very_distribution_of_the_target_always_stands():
         outcome = judge([1, 7, 0], q, RowParams(temperature=1.0, seed=seed))
         assert outcome.num_accepted == 3
         assert outcome.num_bad_q == 0
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("greedy", [True, False])
+def test_logits_that_are_no_distribution_are_an_end_only_where_they_are_reached(place, greedy):
+    q = [(tuple(range(8)), (0.125,) * 8)] * 2
+    params = RowParams(temperature=0.0 if greedy else 1.0, seed=3, logprobs=1)
+    logits = torch.zeros(3, 8)
+    logits[[0, 1, 2], [1, 7, 4]] = 50.0
+    logits[place, 5] = math.nan
+    outcome = judge([1, 7], q, params, logits)
+    assert outcome.token_ids == [*[1, 7][:place], BROKEN]
+    assert (outcome.is_broken, outcome.logprobs) == (True, None)
+    outcome = judge([2, 7], q, params, logits)  # the first draft falls
+    assert outcome.is_broken == (place == 0)
+    assert outcome.token_ids == ([BROKEN] if place == 0 else [1])
 
 
 def test_draft_the_target_rules_out_never_stands_nor_comes_back():

@@ -12,7 +12,7 @@ from minedraft.errors import ProtocolError
 from minedraft.link.packet import DraftedRow, DraftPacket
 from minedraft.plans import OpenRow, VerifyPlan, VerifyRow
 from minedraft.services.verifier.verify_engine import VerifyEngine
-from minedraft.types import Acceptance, RowId, RowParams
+from minedraft.types import Acceptance, RowError, RowId, RowParams
 from tests.fake_runner import VOCAB, FakeRunner, continuation
 
 GREEDY = RowParams(temperature=0.0)
@@ -22,8 +22,8 @@ PROMPT = (1, 2, 3)
 class Verifier:
     """An engine with its pool, and a coordinator's view of the rows' blocks."""
 
-    def __init__(self, *, rule=Acceptance.COUPLED, num_blocks=64, block_size=4) -> None:
-        self.runner = FakeRunner(num_blocks=num_blocks, block_size=block_size)
+    def __init__(self, *, rule=Acceptance.COUPLED, num_blocks=64, block_size=4, poison=()) -> None:
+        self.runner = FakeRunner(num_blocks=num_blocks, block_size=block_size, poison=poison)
         self.engine = VerifyEngine(self.runner, rule)
         self.num_steps = 0
 
@@ -111,6 +111,45 @@ def test_kv_of_wrong_drafts_does_no_harm_to_the_next_step(num_right):
         [row(1, base, truth[1 : num_right + 2], done=base - 1, feed=1, offset=3)]
     )
     assert list(result.rows[0].token_ids) == [truth[num_right + 2]]
+
+
+@pytest.mark.parametrize("logprobs", [None, 2])
+def test_a_row_the_target_has_no_numbers_for_ends_with_an_error_beside_others(logprobs):
+    verifier = Verifier(poison={9})
+    params = RowParams(temperature=0.0, logprobs=logprobs)
+    result = verifier.step(
+        [row(1, blocks=(0,)), row(2, blocks=(1,)), row(3, feed=2, blocks=(2,))],
+        opens=[
+            opened(1, params=params),
+            opened(2, (1, 9, 2), params=params),
+            opened(3, (9, 5, 2)),
+        ],
+    )
+    sound, broken, chunk = result.rows
+    assert list(sound.token_ids) == continuation(PROMPT, 1)
+    assert len(sound.logprobs) == (logprobs is not None)
+    for bad in (broken, chunk):
+        assert (bad.error, bad.base_len, bad.token_ids, bad.logprobs) == (
+            RowError.NON_FINITE, 3, (), ()
+        )  # fmt: skip
+    assert sound.error is None
+
+
+@pytest.mark.parametrize("rule", list(Acceptance))
+@pytest.mark.parametrize("place", range(4))
+def test_a_draft_without_numbers_is_a_wrong_draft_unless_it_stands(rule, place):
+    """After one that stands, the target itself would be at its end."""
+    truth = continuation(PROMPT, 6)
+    drafts = truth[1:5]
+    bad = next(t for t in range(VOCAB) if t not in (*PROMPT, *truth))
+    drafts[place] = bad
+    verifier = prefilled(rule=rule, poison={bad})
+    result, _ = decode(drafts, verifier=verifier)
+    assert list(result.rows[0].token_ids) == truth[1 : place + 2]
+    assert result.rows[0].error is None
+    stands = prefilled(rule=rule, poison={truth[1 + place]})
+    result, _ = decode(truth[1:5], verifier=stands)
+    assert (result.rows[0].token_ids, result.rows[0].error) == ((), RowError.NON_FINITE)
 
 
 def test_a_prompt_in_chunks_gives_what_it_gives_at_once():

@@ -21,7 +21,7 @@ class Recorder:
     def __init__(self) -> None:
         self.steps = []
 
-    def forward(self, rows):
+    def feed(self, rows):
         self.steps.append(rows)
 
 

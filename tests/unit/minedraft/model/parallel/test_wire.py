@@ -15,7 +15,9 @@ WORD = st.integers(0, 2**31 - 1)
 @st.composite
 def row(draw):
     tokens = draw(st.lists(WORD, min_size=1, max_size=30))
-    return RowInput(tokens, draw(WORD), draw(st.lists(WORD, max_size=9)), len(tokens) - 1)
+    return RowInput(
+        tokens, draw(WORD), draw(st.lists(WORD, max_size=9)), len(tokens) - 1, draw(st.booleans())
+    )
 
 
 @given(st.lists(row(), min_size=1, max_size=6))

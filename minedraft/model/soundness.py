@@ -1,0 +1,71 @@
+"""Whether a forward pass came out in numbers, and for which rows it did not. Repairs nothing.
+
+A token whose embedding is NaN, or whose activations overflow, is NaN in every later layer: in the
+keys and values of the last one, and, for rows whose logits are wanted, in what the head is given.
+So these few tensors tell of all layers, at the cost of three small sums a step. What the head
+itself makes of finite numbers is looked at where tokens are drawn (`sampling`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from minedraft.model.batch import RowInput
+
+
+class Witness:
+    """Looks at one forward pass. Use `look` as the pre-forward hook of the head."""
+
+    def __init__(self) -> None:
+        self._hidden: Tensor | None = None
+
+    def look(self, _head: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Note what the head is given: [1, sum(num_logits), hidden]."""
+        self._hidden = args[0]
+
+    def is_sound(self, last: Sequence[Tensor]) -> bool:
+        """Whether all of it is finite.
+
+        Args:
+            last: Keys and values of the last layer, [Hkv, T, D] each.
+        """
+        total = last[0].sum() + last[1].sum()
+        if self._hidden is not None:
+            total = total + self._hidden.sum()
+        # A sum of finite numbers may overflow: then the rows are looked at for nothing.
+        return math.isfinite(float(total))
+
+    def unsound_rows(
+        self, rows: Sequence[RowInput], order: Sequence[int], last: Sequence[Tensor]
+    ) -> list[int]:
+        """Indices of the rows in which something is not finite, rising.
+
+        Args:
+            rows: Of the pass.
+            order: Index of each row, as they are packed.
+            last: As in `is_sound`.
+        """
+        tokens = torch.stack([x.isfinite().all(-1).all(0) for x in last]).all(0).tolist()  # [T]
+        unsound = set()
+        at = 0
+        for index in order:
+            length = len(rows[index].token_ids)
+            if not all(tokens[at : at + length]):
+                unsound.add(index)
+            at += length
+        if self._hidden is not None:
+            hidden = self._hidden.flatten(0, -2).isfinite().all(-1).tolist()
+            at = 0
+            for index, row in enumerate(rows):
+                if not all(hidden[at : at + row.num_logits]):
+                    unsound.add(index)
+                at += row.num_logits
+        return sorted(unsound)
