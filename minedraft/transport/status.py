@@ -97,6 +97,8 @@ _BROKEN = "Stream removed"
 
 _PEER_SAID_TOO_MUCH = ("CLIENT: Received message larger", "SERVER: Sent message larger")
 """How grpc begins when an answer is over the limit: that is not the caller's fault."""
+_TOO_MANY_CALLS = "Concurrent RPC limit"
+"""How grpc begins when a server has all the calls it takes."""
 
 
 def readable(message: Message | None, what: str) -> Message:
@@ -127,6 +129,8 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
             return errors.WorkerUnavailableError(f"{code.name}: {text}")
         case code if code in _BY_CODE:
             return _BY_CODE[code](f"{code.name}: {text}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if text.startswith(_TOO_MANY_CALLS):
+            return errors.QueueFullError(f"RESOURCE_EXHAUSTED: {text}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED if not text.startswith(_PEER_SAID_TOO_MUCH):
             # grpc's own limits: message size
             return errors.InvalidRequestError(f"RESOURCE_EXHAUSTED: {text}")

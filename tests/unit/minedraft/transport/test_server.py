@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from minedraft.errors import ConfigError, QueueFullError, WorkerUnavailableError
+from minedraft.transport import server as server_module
 from minedraft.transport import status
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES, open_channel
 from minedraft.transport.server import serve
@@ -254,3 +255,18 @@ async def test_a_signal_is_a_stop(signum):
         )
     asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+
+async def test_a_call_over_the_number_of_a_port_is_refused_as_full(monkeypatch):
+    monkeypatch.setattr(server_module, "MAX_CALLS", 2)
+    echo = Echo()
+    async with running(echo) as it:
+        slow = it.channel.unary_unary(f"/{NAME}/Slow")
+        held = [slow(b"x", timeout=10) for _ in range(2)]
+        await echo.called.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.gather(*(slow(b"y", timeout=10) for _ in range(2)))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert isinstance(status.from_rpc_error(caught.value), QueueFullError)
+        echo.release.set()
+        assert [await call for call in held] == [b"x", b"x"]
