@@ -20,6 +20,8 @@ from minedraft.distill.train import train
 from minedraft.errors import ModelError
 from minedraft.hub.assemble import assemble
 from minedraft.hub.progress import no_progress
+from minedraft.model.directory import open_directory
+from minedraft.model_files.json_file import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,13 +61,14 @@ def run_distill(
         ConfigError: A setting does not fit the target, or no prompt is short enough.
         ModelError: The target cannot be read, or its head is more than one matrix.
     """
+    open_directory(options.target)  # refuses by file and field what transformers would trip over
     try:
         tokenizer = AutoTokenizer.from_pretrained(options.target, local_files_only=True)
         target = AutoModelForCausalLM.from_pretrained(
             options.target, local_files_only=True, use_safetensors=True, dtype="auto"
         )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"target {options.target} cannot be read: {error}") from error
+    except Exception as error:  # whatever a class of transformers raises at a value
+        raise ModelError(f"target {options.target} cannot be read: {one_line(error)}") from error
     stored_dtype = target.dtype
     layers = choose_layers(options.layers, target.config.num_hidden_layers)
     target = target.to(options.device).eval()

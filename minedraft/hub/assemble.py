@@ -6,7 +6,6 @@ many or too few. The embedding is copied, because whatever loads a model wants a
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from minedraft.errors import ModelError
 from minedraft.hub.gguf_to_safetensors import save_model
+from minedraft.model_files.json_file import one_line, read_object
+from minedraft.model_files.model_config import check_config
+from minedraft.model_files.weights import read_index, read_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,20 +80,15 @@ def tensor_files(directory: Path) -> dict[str, Path]:
     """Which safetensors file holds which tensor, sharded or not.
 
     Raises:
-        ModelError: There is no safetensors file.
+        ModelError: There is no safetensors file, or not all of one.
     """
-    index = directory / "model.safetensors.index.json"
-    if index.exists():
-        names = json.loads(index.read_text())["weight_map"]
+    names = read_index(directory)
+    if names is not None:
         return {name: directory / file for name, file in names.items()}
     single = directory / "model.safetensors"
     if not single.exists():
         raise ModelError(f"model {directory} has no model.safetensors")
-    try:
-        with safe_open(single, framework="pt") as file:
-            return dict.fromkeys(file.keys(), single)
-    except SafetensorError as error:
-        raise ModelError(f"model {directory}: model.safetensors is damaged: {error}") from error
+    return dict.fromkeys(read_shapes(single), single)
 
 
 def read_tensors(directory: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -105,14 +102,22 @@ def read_tensors(directory: Path, names: Iterable[str]) -> dict[str, torch.Tenso
     for name in names:
         if name not in files:
             raise ModelError(f"model {directory} has no tensor {name}")
-        with safe_open(files[name], framework="pt") as file:
-            tensors[name] = file.get_tensor(name)
+        read_shapes(files[name])  # refuses what is not whole before the library maps it
+        try:
+            with safe_open(files[name], framework="pt") as file:
+                tensors[name] = file.get_tensor(name)
+        except SafetensorError as error:
+            raise ModelError(f"{files[name]}: {one_line(error)}") from error
     return tensors
 
 
 def _config(directory: Path) -> Any:  # noqa: ANN401 (every architecture has a class of its own)
     """The configuration of a model directory."""
+    found = read_object(directory / "config.json")
+    if found is None:
+        raise ModelError(f"model {directory}: config.json is missing")
+    check_config(found)
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"model {directory}: config.json cannot be read: {error}") from error
+    except Exception as error:  # whatever a class of transformers raises at a value
+        raise ModelError(f"{found.path}: {one_line(error)}") from error

@@ -43,8 +43,11 @@ def refuse_config(path: Path, config: PreTrainedConfig) -> None:
         value = getattr(config, field, None)
         if value:
             raise ModelError(f"model {path}: {field}={value!r} ({meaning}) cannot be served")
-    for layer_type in getattr(config, "layer_types", None) or ():
-        if layer_type not in _SERVED_LAYERS:
+    layer_types = getattr(config, "layer_types", None) or ()
+    if not isinstance(layer_types, (list, tuple)):
+        raise ModelError(f"model {path}: config.json: layer_types={layer_types!r:.64} is no list")
+    for layer_type in layer_types:
+        if not isinstance(layer_type, str) or layer_type not in _SERVED_LAYERS:
             raise ModelError(f"model {path}: layer type {layer_type!r} cannot be served")
 
 
@@ -58,6 +61,8 @@ def max_model_len(path: Path, config: PreTrainedConfig) -> int:
     if not isinstance(length, int) or length < 1:
         raise ModelError(f"model {path}: config.json: max_position_embeddings={length!r}")
     rope = getattr(config, "rope_parameters", None) or {}
+    if not isinstance(rope, dict):
+        raise ModelError(f"model {path}: config.json: rope_parameters={rope!r:.64} is no object")
     kinds = rope.values() if all(isinstance(v, dict) for v in rope.values()) else [rope]
     for kind in kinds:
         if kind.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
@@ -66,7 +71,11 @@ def max_model_len(path: Path, config: PreTrainedConfig) -> int:
                 or getattr(config, "original_max_position_embeddings", None)
                 or length
             )
-            length = min(length, int(original))
+            if not isinstance(original, int) or original < 1:
+                raise ModelError(
+                    f"model {path}: config.json: original_max_position_embeddings={original!r:.64}"
+                )
+            length = min(length, original)
     return length
 
 

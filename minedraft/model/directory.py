@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ModelError
 from minedraft.model_files.added_tokens import TOKENIZER_FILE
-from minedraft.model_files.json_file import one_line, read_object, refusal
+from minedraft.model_files.json_file import check_regular, one_line, read_object, refusal
 from minedraft.model_files.model_config import check_config, num_layers, vocabulary_and_width
 from minedraft.model_files.token_facts import read_token_facts
 from minedraft.model_files.weights import check_weights
@@ -74,6 +74,9 @@ def open_directory(source: str | Path) -> ModelDirectory:
     if config is None:
         raise ModelError(f"model {path}: config.json is missing")
     check_config(config)
+    adapter = path / "adapter_config.json"
+    if check_regular(adapter) is not None:
+        raise ModelError(f"{adapter}: is there: the model is an adapter of another, want it whole")
     tokens = read_token_facts(path)
     _check_sizes(config, check_weights(path), tokens)
     return ModelDirectory(path, name, config, tokens)

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+)
 from transformers.utils import logging as transformers_logging
 
 from minedraft.errors import ModelError, WorkerUnavailableError
@@ -25,7 +30,7 @@ from minedraft.model.parallel.plan import share_heads
 from minedraft.model.parallel.shard import shard_model
 from minedraft.model.runner import ModelRunner
 from minedraft.model.self_test import blocks_needed, compare, reference
-from minedraft.model_files.json_file import one_line
+from minedraft.model_files.json_file import one_line, refusal
 from minedraft.types import ModelInfo
 
 if TYPE_CHECKING:
@@ -204,13 +209,24 @@ def _device(directory: ModelDirectory, device: str) -> torch.device:
 
 
 def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
+    """Let transformers read config.json; only architectures it has a language model for."""
+    path = directory.path / "config.json"
+    architecture = directory.config.text("model_type")
+    if architecture not in CONFIG_MAPPING:
+        raise refusal(path, "model_type", architecture, "an architecture that transformers knows")
     try:
         config = AutoConfig.from_pretrained(
             directory.path, trust_remote_code=False, local_files_only=True
         )
     except Exception as err:
-        raise ModelError(f"model {directory.path}: config.json: {one_line(err)}") from err
-    return cast("PreTrainedConfig", config.get_text_config(decoder=True))
+        raise ModelError(f"{path}: {one_line(err)}") from err
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise refusal(path, "model_type", architecture, "a causal language model")
+    text_config = config.get_text_config(decoder=True)
+    if not isinstance(getattr(text_config, "vocab_size", None), int):
+        found = directory.config.values.get("text_config")
+        raise refusal(path, "text_config", found, f"settings of a language model {architecture!r}")
+    return cast("PreTrainedConfig", text_config)
 
 
 def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:
@@ -226,7 +242,11 @@ def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedMode
                 output_loading_info=True,
             )
     except Exception as err:
-        raise ModelError(f"model {directory.path}: {one_line(err)}") from err
+        if "ignore_mismatched_sizes" in str(err):  # which it says to set, and names no tensor
+            err = ValueError("sizes do not fit one another (mismatched_keys)")
+        raise ModelError(
+            f"model {directory.path}: config.json and weights: {one_line(err)}"
+        ) from err
     # transformers fills what is missing with random numbers and says so in a log line only.
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if report.get(kind):

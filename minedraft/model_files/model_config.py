@@ -49,6 +49,8 @@ _LARGEST: Final = {
     "vocab_size": 1 << 24,
 }
 """Largest value of each size: ten times and more what the largest published models have."""
+_MAY_BE_NONE: Final = frozenset(name for name in _LARGEST if "expert" in name or "lora" in name)
+"""Sizes that are 0 where a model has none of it."""
 
 
 def check_config(config: JsonObject) -> None:
@@ -101,10 +103,9 @@ def _check_part(part: JsonObject) -> None:
             raise refusal(part.path, part.name(field), value, "none: it would select code")
         if field in _LARGEST and value is not None:
             for number in value if isinstance(value, list) else [value]:
-                if not is_integer(number, 0, _LARGEST[field]):
-                    raise refusal(
-                        part.path, part.name(field), number,
-                        f"a whole number up to {_LARGEST[field]}",
-                    )  # fmt: skip
+                low = int(field not in _MAY_BE_NONE)
+                if not is_integer(number, low, _LARGEST[field]):
+                    wanted = f"a whole number from {low} to {_LARGEST[field]}"
+                    raise refusal(part.path, part.name(field), number, wanted)
         if isinstance(value, dict):
             _check_part(JsonObject(part.path, value, part.name(field)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ModelError
 from minedraft.model_files.json_file import (
@@ -132,23 +132,32 @@ def _tensor(header: JsonObject, name: str) -> tuple[tuple[int, ...], int]:
     return tuple(shape), offsets[1]
 
 
-def _check_index(directory: Path, files: set[str]) -> None:
+def read_index(directory: Path) -> dict[str, str] | None:
+    """Read which file holds which tensor.
+
+    Returns:
+        Tensor to file name; None if the weights have no index.
+
+    Raises:
+        ModelError: It has another shape, or names something else than files beside it.
+    """
     index = read_object(directory / INDEX_FILE)
     if index is None:
-        return
+        return None
     shards = index.part("weight_map")
     if shards is None:
         index.refuse("weight_map", "an object")
     for name, shard in shards.values.items():
-        if not _is_name(shard):
-            raise refusal(index.path, f"weight_map[{name[:48]!r}]", shard,
-                          "the name of a file beside it")  # fmt: skip
-    missing = sorted(set(shards.values.values()) - files)
+        if not isinstance(shard, str) or "/" in shard or "\0" in shard:
+            raise refusal(
+                index.path, f"weight_map[{name[:48]!r}]", shard, "the name of a file beside it"
+            )
+    return dict(shards.values)
+
+
+def _check_index(directory: Path, files: set[str]) -> None:
+    missing = sorted(set((read_index(directory) or {}).values()) - files)
     if missing and "model.safetensors" not in files:
         raise ModelError(
             f"model {directory}: {INDEX_FILE} names missing shards: {', '.join(missing[:3])}"
         )
-
-
-def _is_name(shard: Any) -> bool:  # noqa: ANN401 a value of a JSON file
-    return isinstance(shard, str) and "/" not in shard and "\0" not in shard

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minedraft.errors import PermissionDeniedError
+from minedraft.errors import IncompatibleWorkerError, ModelError, PermissionDeniedError
 from minedraft.fingerprint import tokenizer_fingerprint
 from minedraft.model.loader import load_runner
 from minedraft.security.paths import resolve_under
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from minedraft.model.runner import ModelRunner
     from minedraft.services.drafter.config import DrafterConfig
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Let who ordered a swap read what is wrong with the model; alone it never crosses the wire."""
+    try:
+        yield
+    except ModelError as err:
+        raise IncompatibleWorkerError(str(err)) from err
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +47,20 @@ class ModelSource:
 
         Raises:
             PermissionDeniedError: not under a root.
+            IncompatibleWorkerError: its files cannot be used.
         """
-        return tokenizer_fingerprint(self._resolve(model))
+        with _refused():
+            return tokenizer_fingerprint(self._resolve(model))
 
     def load(self, model: str) -> ModelRunner:
         """A model, ready to run.
 
         Raises:
             PermissionDeniedError: not under a root.
-            ModelError: it cannot be served.
+            IncompatibleWorkerError: it cannot be served.
         """
-        return self._load(str(self._resolve(model)))
+        with _refused():
+            return self._load(str(self._resolve(model)))
 
     def _load(self, model: str) -> ModelRunner:
         return load_runner(

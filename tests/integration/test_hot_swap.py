@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 
 import pytest
@@ -104,6 +105,29 @@ async def test_what_does_not_fit_is_refused_and_the_old_one_goes_on(
         assert status.swaps.num_failed == 3
         results = await load(c.client)
         assert [r.token_ids for r in results] == expected
+        assert all(r.speculation.acceptance_rate == 1.0 for r in results)
+
+
+async def test_a_hostile_model_directory_is_refused_by_file_and_the_old_one_goes_on(
+    target_dir, models
+):
+    broken = shutil.copytree(models / "good", models / "broken")
+    weights = broken / "model.safetensors"
+    tokenizer = (broken / "tokenizer.json").read_bytes()
+    async with cluster(target_dir, models / "good", mode=(2, 4, 3)) as c:
+        os.truncate(weights, weights.stat().st_size - 1)
+        with pytest.raises(IncompatibleWorkerError, match=r"model\.safetensors: size is"):
+            await c.client.swap_drafter(model=str(broken))
+        (broken / "tokenizer.json").unlink()
+        os.mkfifo(broken / "tokenizer.json")
+        with pytest.raises(IncompatibleWorkerError, match=r"tokenizer\.json: is a FIFO"):
+            await c.client.swap_drafter(model=str(broken))
+        (broken / "tokenizer.json").unlink()
+        (broken / "tokenizer.json").write_bytes(tokenizer)
+        (broken / "config.json").write_text('{"model_type": "llama", "auto_map": 3}')
+        with pytest.raises(IncompatibleWorkerError, match=r"config\.json: auto_map is there"):
+            await c.client.swap_drafter(model=str(broken))
+        results = await load(c.client)
         assert all(r.speculation.acceptance_rate == 1.0 for r in results)
 
 

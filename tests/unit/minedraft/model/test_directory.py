@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+import os
+import struct
+
 import pytest
 
 from minedraft.errors import ModelError
@@ -83,3 +87,83 @@ def test_a_hub_that_cannot_be_reached_is_a_model_error(monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     with pytest.raises(ModelError, match=r"someone/some-model.*offline"):
         open_directory("someone/some-model")
+
+
+def edit(llama, **fields):
+    file = llama / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("repository", "name"),
+    [
+        ("models--Qwen--Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B"),
+        ("models--gpt2", "gpt2"),
+        ("datasets--a--b", "e7da7f221d5bf496a48136c0cd264e630fe9fcc8"),
+        ("models--", "e7da7f221d5bf496a48136c0cd264e630fe9fcc8"),
+    ],
+)
+def test_a_snapshot_of_the_hubs_cache_is_named_by_its_repository(tmp_path, repository, name):
+    commit = "e7da7f221d5bf496a48136c0cd264e630fe9fcc8"
+    snapshot = make_tiny_llama(tmp_path / repository / "snapshots" / commit)
+    assert open_directory(snapshot).name == name
+    (tmp_path / "link").symlink_to(snapshot)
+    assert open_directory(tmp_path / "link").name == name
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hidden_size": 2**40}, r"config\.json: hidden_size is 1099511627776, want"),
+        ({"num_hidden_layers": 10**9}, r"config\.json: num_hidden_layers is 1000000000, want"),
+        ({"num_hidden_layers": 900}, "num_hidden_layers is 900, want at most one per tensor"),
+        ({"vocab_size": 10**7}, "vocab_size 10000000 x hidden_size 64 is more than the weights'"),
+        ({"vocab_size": 299}, r"vocab_size is 299, want at least 300, the ids of tokenizer\.json"),
+        ({"_attn_implementation": "kernels-community/x"}, "_attn_implementation is 'kernels"),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_unloaded(llama, fields, message):
+    edit(llama, **fields)
+    with pytest.raises(ModelError, match=message):
+        open_directory(llama)
+
+
+def test_an_adapter_is_refused(llama):
+    (llama / "adapter_config.json").write_text('{"base_model_name_or_path": "x/y"}')
+    with pytest.raises(ModelError, match=r"adapter_config\.json: is there"):
+        open_directory(llama)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "adapter_config.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+    ],
+)
+def test_no_file_is_opened_that_would_block_and_no_pointer_is_taken_for_a_file(llama, name):
+    (llama / name).unlink(missing_ok=True)
+    os.mkfifo(llama / name)
+    with pytest.raises(ModelError, match=rf"{name}: is a FIFO, want a regular file"):
+        open_directory(llama)
+    (llama / name).unlink()
+    (llama / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
+    with pytest.raises(ModelError, match=rf"{name}: is"):
+        open_directory(llama)
+
+
+def test_weights_cut_short_are_refused_unloaded(llama):
+    file = llama / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=r"model\.safetensors: size is \d+, want \d+ bytes"):
+        open_directory(llama)
+    file.write_bytes(struct.pack("<Q", 2**63) + b"{}")
+    with pytest.raises(ModelError, match=r"model\.safetensors: length of the header is"):
+        open_directory(llama)

@@ -93,7 +93,11 @@ def test_an_attention_that_ignores_an_option_is_refused(tmp_path, monkeypatch, d
     [
         ({"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, "auto_map.*remote code"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quant_method='gptq'"),
-        ({"model_type": "no_such_model"}, "no_such_model"),
+        ({"model_type": "no_such_model"}, r"config\.json: model_type is 'no_such_model', want an"),
+        ({"model_type": "vit"}, r"config\.json: model_type is 'vit', want a causal"),
+        ({"text_config": {"a": 1}}, r"config\.json: text_config is an object, want settings"),
+        ({"rope_parameters": [1]}, "rope"),
+        ({"layer_types": [[1], 2]}, "layer_type"),
         ({"max_position_embeddings": 0}, "max_position_embeddings=0"),
         ({"eos_token_id": "two"}, "eos_token_id is 'two'"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder=True"),
