@@ -107,5 +107,7 @@ def _check_part(part: JsonObject) -> None:
                 if not is_integer(number, low, _LARGEST[field]):
                     wanted = f"a whole number from {low} to {_LARGEST[field]}"
                     raise refusal(part.path, part.name(field), number, wanted)
+        if field == "layer_types" and not all(isinstance(kind, str) for kind in part.array(field)):
+            part.refuse(field, "a list of kinds of layers")
         if isinstance(value, dict):
             _check_part(JsonObject(part.path, value, part.name(field)))

@@ -98,7 +98,7 @@ def test_an_attention_that_ignores_an_option_is_refused(tmp_path, monkeypatch, d
         ({"text_config": {"a": 1}}, r"config\.json: text_config is an object, want settings"),
         ({"rope_parameters": [1]}, "rope"),
         ({"layer_types": [[1], 2]}, "layer_type"),
-        ({"max_position_embeddings": 0}, "max_position_embeddings=0"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings is 0, want"),
         ({"eos_token_id": "two"}, "eos_token_id is 'two'"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder=True"),
         ({"num_kv_shared_layers": 1}, "num_kv_shared_layers=1"),

@@ -74,6 +74,8 @@ def test_quantised_weights_are_refused(method):
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, want .* to 1024"),
         ({"vocab_size": "300"}, "vocab_size is '300', want a whole number"),
         ({"num_attention_heads": -4}, "num_attention_heads is -4, want a whole number"),
+        ({"layer_types": 3}, "layer_types is 3, want a list"),
+        ({"layer_types": ["full_attention", [1]]}, "layer_types is a list, want a list of kinds"),
         ({"head_dim": 0}, "head_dim is 0, want a whole number from 1 to 4096"),
         ({"num_experts": -1}, "num_experts is -1, want a whole number from 0 to 8192"),
         ({"head_dim": 16.0}, r"head_dim is 16\.0, want a whole number"),
