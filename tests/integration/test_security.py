@@ -34,7 +34,7 @@ from minedraft.link.receiver import LinkReceiver
 from minedraft.security.config import SecurityConfig
 from minedraft.security.credentials import Credentials
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.text_pool import TextPool
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.verifier.config import VerifierConfig
@@ -324,7 +324,7 @@ async def test_prompts_are_in_no_log_error_status_or_timeline(written, target_di
             raise _BugError(CANARY) from ValueError(f"cannot encode {CANARY!r}")
 
         for place, name in (
-            (Tokenizer, "encode"),  # while the request is taken in
+            (TextPool, "encode"),  # while the request is taken in
             (VerifyEngine, "step"),  # on the verifier's device
             (DraftEngine, "step"),
         ):
@@ -333,7 +333,7 @@ async def test_prompts_are_in_no_log_error_status_or_timeline(written, target_di
                 patched.setattr(place, name, choke)
                 request = build_request(CANARY, None, {"max_tokens": 8})
                 failing = asyncio.create_task(_details_of(address, request))
-                if place is Tokenizer:
+                if place is TextPool:
                     seen.append(await failing)
                 else:
                     await _until(lambda at=mark: _BugError.__name__ in written.getvalue()[at:])
