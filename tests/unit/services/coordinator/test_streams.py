@@ -44,6 +44,7 @@ async def test_what_is_joined_fits_the_message_that_carries_it():
     assert last == end()
     assert sum((delta.token_ids for delta in deltas), ()) == tuple(range(num_tokens))
     assert len("".join(delta.text for delta in deltas)) == 4 * num_tokens
+    assert max(len(delta.token_ids) for delta in deltas) <= 512 + 50
     sizes = [public_codec.event_to_proto(delta).ByteSize() for delta in deltas]
     assert max(sizes) < MAX_CLIENT_MESSAGE_BYTES
     assert sum(sizes) > MAX_CLIENT_MESSAGE_BYTES

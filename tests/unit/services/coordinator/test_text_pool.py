@@ -17,7 +17,7 @@ from minedraft.services.coordinator.text_pool import TextPool
 from minedraft.services.coordinator.tokenizer import Tokenizer
 from tests.tiny_models import write_tokenizer
 
-pytestmark = pytest.mark.multiproc
+pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(60)]
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 TEMPLATES = {
     "a loop": LOOP,
