@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from minedraft.plans import StepTiming, WorkerIdentity
+    from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
     from minedraft.types import ModelInfo
 
 
@@ -61,6 +61,8 @@ class WorkerStatus:
     """Epoch of its token link; 0: none."""
     link_description: str = ""
     last_error: str = ""
+    usage: WorkerUsage | None = None
+    """What it said last that it holds; None: it has not said, or is away."""
 
 
 @dataclass(frozen=True, slots=True)

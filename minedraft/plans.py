@@ -161,6 +161,17 @@ class LinkLost:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerUsage:
+    """What a worker holds at the moment."""
+
+    num_blocks: int
+    """KV blocks of its pools; two pools while a model takes the place of another."""
+    num_blocks_used: int
+    rss_bytes: int
+    """Resident memory of its process."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerIdentity:
     """Who a worker process is."""
 

@@ -52,6 +52,7 @@ class WorkerDouble:
         self.dropped: list[int] = []
         self.drop_gate: asyncio.Event | None = None
         self.load_error: Exception | None = None
+        self.load_gate: asyncio.Event | None = None
         self.loaded: list[str] = []
         self.models = {}  # of links by epoch; `info` has that of the next one
         self.is_open = self.is_closed = False
@@ -109,6 +110,8 @@ class WorkerDouble:
             self.info = replace(self.info, model=self.models[max(self.models)])
 
     async def load_model(self, model, tokenizer_fingerprint, timeout_s):
+        if self.load_gate is not None:
+            await self.load_gate.wait()
         if self.load_error is not None:
             raise self.load_error
         self.loaded.append(model)

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from minedraft.admin import Status
+from minedraft.admin import Status, WorkerStatus
 from minedraft.cli.console import cell
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, out
 from minedraft.client import SyncClient
@@ -61,7 +61,7 @@ def view(status: Status, address: str) -> Group:
 
 
 def _workers(status: Status) -> Table:
-    table = _table("worker", "address", "state", "model", "link")
+    table = _table("worker", "address", "state", "model", "link", "holds")
     for worker in status.workers:
         kind = f", {worker.model.drafter_kind}" if worker.model.drafter_kind else ""
         state = "connected" if worker.connected else "away"
@@ -71,9 +71,18 @@ def _workers(status: Status) -> Table:
             f"{state}: {worker.last_error}" if worker.last_error else state,
             f"{worker.model.name} ({worker.model.dtype}{kind})" if worker.model.name else "-",
             worker.link_description or "-",
+            _holds(worker),
         )
         table.add_row(*map(cell, columns))
     return table
+
+
+def _holds(worker: WorkerStatus) -> str:
+    usage = worker.usage
+    if usage is None:
+        return "-"
+    mib = usage.rss_bytes / 2**20
+    return f"{usage.num_blocks_used} of {usage.num_blocks} blocks, {mib:.0f} MiB"
 
 
 def _batches(status: Status) -> Table:

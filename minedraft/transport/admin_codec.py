@@ -14,7 +14,7 @@ from minedraft.admin import (
     WorkerStatus,
 )
 from minedraft.errors import InvalidRequestError
-from minedraft.transport import plan_codec
+from minedraft.transport import plan_codec, usage_codec
 from minedraft.transport.fields import set_field
 from minedraft.v1 import admin_pb2
 
@@ -184,6 +184,7 @@ def _worker_to_proto(worker: WorkerStatus) -> admin_pb2.WorkerStatus:
         link_epoch=worker.link_epoch,
         link_description=worker.link_description,
         last_error=worker.last_error,
+        usage=usage_codec.usage_to_proto(worker.usage) if worker.usage is not None else None,
     )
 
 
@@ -197,4 +198,5 @@ def _worker_from_proto(message: admin_pb2.WorkerStatus) -> WorkerStatus:
         link_epoch=message.link_epoch,
         link_description=message.link_description,
         last_error=message.last_error,
+        usage=usage_codec.usage_from_proto(message.usage) if message.HasField("usage") else None,
     )

@@ -17,8 +17,9 @@ from minedraft.plans import (
     VerifyResult,
     VerifyRow,
     WorkerIdentity,
+    WorkerUsage,
 )
-from minedraft.transport import ranges
+from minedraft.transport import ranges, usage_codec
 from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
@@ -319,7 +320,7 @@ def verify_answer_from_proto(
 
 def draft_answer_from_proto(
     response: drafter_pb2.DrafterSessionResponse,
-) -> DraftResult | LinkLost:
+) -> DraftResult | LinkLost | WorkerUsage:
     """Session message -> result or link loss.
 
     Raises:
@@ -342,6 +343,8 @@ def draft_answer_from_proto(
             return drafted
         case "link_lost":
             return LinkLost(response.link_lost.epoch, response.link_lost.reason)
+        case "usage":
+            return usage_codec.usage_from_proto(response.usage)
         case other:
             raise ProtocolError(f"drafter session: unknown answer {other!r}")
 

@@ -88,6 +88,11 @@ class PlanSessions(Generic[Plan, Answer]):
         if self._leaving is not None and not self._leaving.done():
             self._leaving.set_exception(DrainingError("this worker is shutting down"))
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether answers wait because the coordinator does not read."""
+        return self._answers is not None and not self._answers.empty()
+
     def push(self, answer: Answer) -> None:
         """Send something that no plan asked for; dropped if nobody is connected."""
         if self._answers is not None:

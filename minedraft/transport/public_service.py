@@ -53,7 +53,7 @@ class PublicHandler(Protocol):
     def set_mode(self, mode: Mode) -> None:
         """Change the mode."""
 
-    async def swap_drafter(self, order: SwapOrder) -> SwapResult:
+    async def swap_drafter(self, order: SwapOrder, timeout_s: float | None) -> SwapResult:
         """Change the drafter while requests run."""
 
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
@@ -172,11 +172,12 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return admin_pb2.SetModeResponse()
 
     async def SwapDrafter(  # noqa: N802 gRPC's name
-        self, request: admin_pb2.SwapDrafterRequest, _context: Any
+        self, request: admin_pb2.SwapDrafterRequest, context: Any
     ) -> admin_pb2.SwapDrafterResponse:
         """Change the drafter while requests run."""
         order = admin_codec.swap_order_from_proto(request)
-        return admin_codec.swap_result_to_proto(await self._handler.swap_drafter(order))
+        result = await self._handler.swap_drafter(order, context.time_remaining())
+        return admin_codec.swap_result_to_proto(result)
 
     async def GetTimeline(  # noqa: N802 gRPC's name
         self, request: admin_pb2.GetTimelineRequest, _context: Any

@@ -23,6 +23,7 @@ from minedraft.plans import (
     VerifyPlan,
     VerifyResult,
     WorkerInfo,
+    WorkerUsage,
 )
 from minedraft.transport import plan_codec
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, open_channel
@@ -270,7 +271,7 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
         return self._session(self._stub.Session(metadata=self._metadata), timeout_s)
 
 
-class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
+class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost | WorkerUsage"]):
     """One connection to a drafter."""
 
     def __init__(
@@ -328,6 +329,6 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost"]):
 
     def session(
         self, timeout_s: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[DraftResult | LinkLost]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[DraftResult | LinkLost | WorkerUsage]]:
         """Open the session; see `_session`."""
         return self._session(self._stub.Session(metadata=self._metadata), timeout_s)

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minedraft.errors import InvalidRequestError
 from minedraft.link.spec import LinkSpec, Transport
-from minedraft.plans import DraftPlan, DraftResult, LinkLost, VerifyPlan, VerifyResult
-from minedraft.transport import plan_codec
+from minedraft.plans import (
+    DraftPlan,
+    DraftResult,
+    LinkLost,
+    VerifyPlan,
+    VerifyResult,
+    WorkerUsage,
+)
+from minedraft.transport import plan_codec, usage_codec
 from minedraft.transport.plan_session import PlanSessions
 from minedraft.v1 import (
     drafter_pb2,
@@ -72,7 +79,7 @@ class DrafterHandler(Handler, Protocol):
 
     async def start_plan(
         self, plan: DraftPlan, arrived_ns: int
-    ) -> asyncio.Future[DraftResult | LinkLost | None]:
+    ) -> asyncio.Future[DraftResult | LinkLost | WorkerUsage | None]:
         """Start one step; None if there is nothing to report."""
 
 
@@ -173,7 +180,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
 
     def __init__(self, handler: DrafterHandler) -> None:
         self._handler = handler
-        self.sessions: PlanSessions[DraftPlan, DraftResult | LinkLost] = PlanSessions(
+        self.sessions: PlanSessions[DraftPlan, DraftResult | LinkLost | WorkerUsage] = PlanSessions(
             role="drafter",
             decode=plan_codec.draft_plan_from_proto,
             encode=_encode_draft_answer,
@@ -236,7 +243,11 @@ def _encode_verify_answer(
     return plan_codec.verify_result_to_proto(answer)
 
 
-def _encode_draft_answer(answer: DraftResult | LinkLost) -> drafter_pb2.DrafterSessionResponse:
+def _encode_draft_answer(
+    answer: DraftResult | LinkLost | WorkerUsage,
+) -> drafter_pb2.DrafterSessionResponse:
     if isinstance(answer, LinkLost):
         return plan_codec.link_lost_to_drafter_answer(answer)
+    if isinstance(answer, WorkerUsage):
+        return usage_codec.usage_to_drafter_answer(answer)
     return plan_codec.draft_result_to_proto(answer)

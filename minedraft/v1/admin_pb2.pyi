@@ -29,7 +29,7 @@ class BatchStatus(_message.Message):
     def __init__(self, batch: _Optional[int] = ..., num_by_phase: _Optional[_Mapping[str, int]] = ..., step_id: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("role", "address", "connected", "identity", "model", "link_epoch", "link_description", "last_error")
+    __slots__ = ("role", "address", "connected", "identity", "model", "link_epoch", "link_description", "last_error", "usage")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class WorkerStatus(_message.Message):
     LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LINK_DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     role: str
     address: str
     connected: bool
@@ -46,7 +47,8 @@ class WorkerStatus(_message.Message):
     link_epoch: int
     link_description: str
     last_error: str
-    def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ...) -> None: ...
+    usage: _types_pb2.WorkerUsage
+    def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.WorkerUsage, _Mapping]] = ...) -> None: ...
 
 class Counters(_message.Message):
     __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts")

@@ -128,9 +128,11 @@ class DraftResult(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., num_behind: _Optional[int] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ...) -> None: ...
 
 class DrafterSessionResponse(_message.Message):
-    __slots__ = ("result", "link_lost")
+    __slots__ = ("result", "link_lost", "usage")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     LINK_LOST_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     result: DraftResult
     link_lost: _types_pb2.LinkLost
-    def __init__(self, result: _Optional[_Union[DraftResult, _Mapping]] = ..., link_lost: _Optional[_Union[_types_pb2.LinkLost, _Mapping]] = ...) -> None: ...
+    usage: _types_pb2.WorkerUsage
+    def __init__(self, result: _Optional[_Union[DraftResult, _Mapping]] = ..., link_lost: _Optional[_Union[_types_pb2.LinkLost, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.WorkerUsage, _Mapping]] = ...) -> None: ...

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -29,6 +27,7 @@ from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.swap import Swapper
 from minedraft.types import FinishReason
 from minedraft.validation import MAX_SAMPLES, validate_abort
+from minedraft.worker.memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _ANY_MODEL_LEN = 1 << 20
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +237,12 @@ class Handler:
         self._engine.core.set_mode(mode)
         self._engine.pump()
 
-    async def swap_drafter(self, order: SwapOrder) -> SwapResult:
+    async def swap_drafter(self, order: SwapOrder, timeout_s: float | None = None) -> SwapResult:
         """Change the drafter while requests run.
+
+        Args:
+            order: What to draft with.
+            timeout_s: How long the caller will wait; None: as long as it takes.
 
         Raises:
             InvalidRequestError: an address is none.
@@ -250,7 +252,7 @@ class Handler:
             address = getattr(order, name)
             if address:
                 _check_address(name, address)
-        return await self._swapper.swap(order)
+        return await self._swapper.swap(order, timeout_s)
 
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
@@ -295,12 +297,6 @@ class Handler:
 
 def _is_abort(event: Event) -> bool:
     return isinstance(event, Finished) and event.reason is FinishReason.ABORT
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process."""
-    statm = Path("/proc/self/statm").read_text(encoding="ascii")
-    return int(statm.split()[1]) * _PAGE_BYTES
 
 
 def _check_address(name: str, address: str) -> None:

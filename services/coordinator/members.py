@@ -11,7 +11,7 @@ from minedraft.types import ModelInfo
 
 if TYPE_CHECKING:
     from minedraft.errors import MineDraftError
-    from minedraft.plans import WorkerInfo
+    from minedraft.plans import WorkerInfo, WorkerUsage
 
 _NOBODY = WorkerIdentity("", 0, 0, 0, "")
 _NO_MODEL = ModelInfo("", 0, 0, "", "")
@@ -35,6 +35,8 @@ class Member(Generic[Connection]):
     warming_epoch: int = 0
     """Of the link that shall serve once its drafter has caught up; 0: none."""
     link_description: str = ""
+    usage: WorkerUsage | None = None
+    """What it said last that it holds; None while no session is open."""
     last_error: str = ""
     refusal: MineDraftError | None = None
     """Why it was not taken the last time, if dialling it again will hardly help."""
@@ -59,4 +61,5 @@ class Member(Generic[Connection]):
             link_epoch=self.link_epoch,
             link_description=self.link_description,
             last_error=self.last_error,
+            usage=self.usage,
         )

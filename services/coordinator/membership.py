@@ -21,7 +21,7 @@ from minedraft.errors import (
     WorkerHeldError,
     WorkerUnavailableError,
 )
-from minedraft.plans import LinkLost
+from minedraft.plans import LinkLost, WorkerUsage
 from minedraft.services.coordinator.discovery import DrafterName
 from minedraft.services.coordinator.handshake import check_drafter, check_verifier
 from minedraft.services.coordinator.hold import NOT_HELD, Hold
@@ -275,11 +275,13 @@ class Membership:
                     async for answer in answers:
                         if isinstance(answer, LinkLost):
                             self.links.lost(answer, by=member)
+                        elif isinstance(answer, WorkerUsage):
+                            member.usage = answer
                         elif answer.epoch in member.epochs:  # else of a link that is over
                             self.engine.on_draft_result(answer)
         finally:
             if member.connection is not None:
-                member.connection = None
+                member.connection = member.usage = None
                 self.links.unlink(member)
             await connection.close()
 

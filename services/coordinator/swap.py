@@ -24,6 +24,7 @@ from minedraft.errors import (
 )
 from minedraft.services.coordinator.handshake import check_draft_model
 from minedraft.services.coordinator.members import Member
+from minedraft.services.coordinator.warm_up import WarmUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,8 @@ _WARM_UP_S = 120.0
 _DRAIN_S = 30.0
 _CALL_S = 5.0
 _POLL_S = 0.05
+_TELL_S = 0.5
+"""Before the deadline of whoever ordered a swap: time to undo it and to say why."""
 
 
 class Swapper:
@@ -60,12 +63,18 @@ class Swapper:
         self._engine = membership.engine
         self._clock = clock
         self._is_busy = False
-        self._attempt = 0
-        """Epoch of the link that the swap under way formed; 0: none yet."""
+        self._warm_up = WarmUp(membership)
+        self._until_s: float | None = None
+        """Loop time at which it must have an answer; None: its own limits suffice."""
         self.status = SwapStatus()
 
-    async def swap(self, order: SwapOrder) -> SwapResult:
+    async def swap(self, order: SwapOrder, timeout_s: float | None = None) -> SwapResult:
         """Change the drafter.
+
+        Args:
+            order: What to draft with.
+            timeout_s: How long whoever ordered it will wait: a swap that cannot be done by then
+                fails a little earlier, and says what it waited for.
 
         Raises:
             SwapInProgressError: another swap is under way.
@@ -78,6 +87,10 @@ class Swapper:
         if self._is_busy:
             raise SwapInProgressError("another swap of the drafter is under way")
         self._is_busy = True
+        self._warm_up, self._until_s = WarmUp(self._membership), None
+        if timeout_s is not None:
+            told_s = min(timeout_s / 4, _TELL_S)
+            self._until_s = asyncio.get_running_loop().time() + timeout_s - told_s
         began = self._clock()
         log.info("swap.began", model=order.model, address=order.address)
         try:
@@ -117,7 +130,6 @@ class Swapper:
         else:
             new, model = await self._load(old, order.model, target)
             old = new
-        self._attempt = 0
         try:
             if new is old:
                 check_draft_model(model, target, self._membership.num_token_ids)
@@ -127,8 +139,8 @@ class Swapper:
             if new is old:
                 await asyncio.shield(self._go_back(new))
             else:
-                if self._attempt:
-                    await asyncio.shield(self._drop(new, self._attempt))
+                if self._warm_up.epoch:
+                    await asyncio.shield(self._drop(new, self._warm_up.epoch))
                 await self._membership.leave(new)
             raise
         try:
@@ -153,8 +165,9 @@ class Swapper:
             raise PreconditionError(f"drafter {address} is a member already")
         new: Drafter = Member("drafter", address, is_joining=True)
         self._membership.join(new)
+        limit_s = self._at_most(_JOIN_S)
         try:
-            async with asyncio.timeout(_JOIN_S):
+            async with asyncio.timeout(limit_s):
                 while new.connection is None:
                     if new.refusal is not None:
                         raise new.refusal
@@ -163,7 +176,8 @@ class Swapper:
             await self._membership.leave(new)
             if isinstance(err, TimeoutError):
                 raise WorkerUnavailableError(
-                    f"drafter {address} did not join within {_JOIN_S:g} s: {new.last_error}"
+                    f"drafter {address} did not join within {limit_s:.3g} s: "
+                    f"{new.last_error or 'no answer yet'}"
                 ) from None
             raise
         return new
@@ -178,41 +192,47 @@ class Swapper:
                 f"{who} connected to load {model!r}: start one with that model, "
                 "or give the address of one that runs"
             )
-        connection = drafter.connection
-        return drafter, await connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
+        connection, limit_s = drafter.connection, self._at_most(_LOAD_S)
+        try:
+            async with asyncio.timeout(limit_s):
+                loaded = await connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
+        except TimeoutError:
+            raise WorkerUnavailableError(
+                f"drafter {drafter.address} was still loading {model!r} after {limit_s:.3g} s"
+            ) from None
+        return drafter, loaded
 
     async def _take_over(
         self, old: Drafter | None, new: Drafter, model: ModelInfo
     ) -> tuple[Formed, int, int]:
         """Link the new drafter, warm it up, cut over.
 
+        A link that breaks in the warm-up is formed again, as long as the drafter itself is there.
+
         Returns:
             The new link, the epoch of the old one (0: none), and how long this took.
         """
         began = self._clock()
-        self._attempt = self._membership.linker.next_epoch()
-        formed = await self._membership.linker.form(new, self._attempt)
-        if new.connection is None:
-            raise WorkerUnavailableError(f"drafter {new.address} left during the swap")
-        new.warming_epoch = formed.epoch
-        self._engine.warm_up(model, formed.epoch, new.connection.send)
+        limit_s = self._at_most(_WARM_UP_S)
         try:
-            async with asyncio.timeout(_WARM_UP_S):
-                await self._engine.until(lambda: self._engine.core.is_ready(formed.epoch))
-        except BaseException as err:
-            self._membership.links.stop_warming(new)
-            if isinstance(err, TimeoutError):
-                raise WorkerUnavailableError(
-                    f"drafter {new.address} did not catch up within {_WARM_UP_S:g} s"
-                ) from None
-            raise
-        if formed.epoch not in self._engine.core.warming_epochs:
-            raise WorkerUnavailableError(f"drafter {new.address} was lost while it warmed up")
+            async with asyncio.timeout(limit_s):
+                formed = await self._warm_up.run(new, model)
+        except TimeoutError:
+            why = f": {self._warm_up.trouble}" if self._warm_up.trouble else ""
+            raise WorkerUnavailableError(
+                f"drafter {new.address} did not catch up within {limit_s:.3g} s{why}"
+            ) from None
         old_epoch = old.link_epoch if old else 0  # another one than at first, if that was lost
         self._engine.cut_over(old_epoch, formed.epoch)
         if new.info is not None:  # at once: its link may be lost and formed anew from here on
             new.info = replace(new.info, model=model)
         return formed, old_epoch, self._clock() - began
+
+    def _at_most(self, limit_s: float) -> float:
+        """Bound a part of the swap, so that whoever ordered it is told why before it gives up."""
+        if self._until_s is None:
+            return limit_s
+        return max(min(limit_s, self._until_s - asyncio.get_running_loop().time()), 0.0)
 
     async def _drain(self, old_epoch: int) -> None:
         """Wait until no step in flight needs the old link."""
@@ -247,8 +267,8 @@ class Swapper:
 
     async def _go_back(self, drafter: Drafter) -> None:
         """Have a drafter give the new model up and go on with the one that drafts."""
-        if self._attempt:  # its end of that link may stand
-            await self._drop(drafter, self._attempt)
+        if self._warm_up.epoch:  # its end of that link may stand
+            await self._drop(drafter, self._warm_up.epoch)
         await self._drop(drafter, 0)
         try:
             if drafter.connection is not None:  # without a link that stands it cannot go back

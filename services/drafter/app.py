@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,12 +21,13 @@ from minedraft.worker.identity import draw_identity
 from minedraft.worker.lifetime import load, serve_worker
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from minedraft.services.drafter.config import DrafterConfig
 
 log = structlog.get_logger(__name__)
+
+_USAGE_PERIOD_S = 1.0
 
 
 async def run(
@@ -55,9 +57,17 @@ async def run(
             return
         servicer = DrafterServicer(handler)
         handler.push = servicer.sessions.push
+
+        async def report_usage() -> None:
+            while True:
+                if servicer.sessions.is_connected and not servicer.sessions.has_unsent:
+                    servicer.sessions.push(await handler.usage())
+                await asyncio.sleep(_USAGE_PERIOD_S)
+
         try:
             await serve_worker(
                 servicer,
+                report_usage,
                 config=config,
                 credentials=credentials,
                 device=executor,

@@ -15,12 +15,13 @@ import structlog
 
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link.form import available_transports, form_sender
-from minedraft.plans import LinkLost, WorkerInfo
+from minedraft.plans import LinkLost, WorkerInfo, WorkerUsage
 from minedraft.repeats import Repeats
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.drafter.heap import give_back
 from minedraft.transport.ranges import check_vocabulary
 from minedraft.worker.background import run_in_background
+from minedraft.worker.memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +179,7 @@ class Handler:
 
     async def start_plan(
         self, plan: DraftPlan, arrived_ns: int
-    ) -> asyncio.Future[DraftResult | LinkLost | None]:
+    ) -> asyncio.Future[DraftResult | LinkLost | WorkerUsage | None]:
         """Queue one step for the device, which sends its drafts; a plan of a dead epoch is void.
 
         Raises:
@@ -189,7 +190,7 @@ class Handler:
             repeated = self._repeats.facts(f"stale {plan.epoch}")
             if repeated is not None:
                 log.info("plan.stale", step_id=plan.step_id, epoch=plan.epoch, **repeated)
-            void: asyncio.Future[DraftResult | LinkLost | None]
+            void: asyncio.Future[DraftResult | LinkLost | WorkerUsage | None]
             void = asyncio.get_running_loop().create_future()
             void.set_result(None)
             return void
@@ -197,6 +198,13 @@ class Handler:
         return self._executor.submit(
             link.engine.step, plan, plan_ns=arrived_ns, send=link.sender.send
         )
+
+    async def usage(self) -> WorkerUsage:
+        """What this process holds at the moment."""
+        runners = {id(r): r for r in (self._runner, *(k.runner for k in self._links.values()))}
+        used = [link.engine.rows.num_blocks_used for link in self._links.values()]
+        num_blocks = sum(runner.num_blocks for runner in runners.values())
+        return WorkerUsage(num_blocks, sum(used), await asyncio.to_thread(resident_bytes))
 
     def close(self) -> None:
         """Give all links up."""

@@ -13,7 +13,11 @@ from minedraft.errors import (
     InvalidRequestError,
     PermissionDeniedError,
     SwapInProgressError,
+    WorkerUnavailableError,
 )
+from minedraft.services.coordinator.engine import Engine
+from minedraft.services.drafter import app as drafter_app
+from tests.faults.tcp_proxy import Proxy
 from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
 from tests.tiny_models import make_tiny_llama
@@ -129,6 +133,68 @@ async def test_a_hostile_model_directory_is_refused_by_file_and_the_old_one_goes
             await c.client.swap_drafter(model=str(broken))
         results = await load(c.client)
         assert all(r.speculation.acceptance_rate == 1.0 for r in results)
+
+
+async def test_links_that_break_in_the_warm_up_are_formed_again_and_the_swap_goes_on(
+    target_dir, models, plain_greedy, monkeypatch
+):
+    expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+    proxy, cuts = Proxy(), []
+    await proxy.start()
+
+    def behind_the_proxy(config):
+        proxy.upstream = config.verifier
+        return config
+
+    warm_up = Engine.warm_up
+
+    def cut_off(engine, info, epoch, send):
+        if len(cuts) < 2:
+            cuts.append(epoch)
+            proxy.cut()  # the link that serves, too
+        warm_up(engine, info, epoch, send)
+
+    monkeypatch.setattr(Engine, "warm_up", cut_off)
+    async with cluster(
+        target_dir,
+        models / "poor",
+        mode=(2, 4, 3),
+        link="grpc",
+        verifier_options={"link_address": proxy.address},
+        coordinator=behind_the_proxy,
+    ) as c:
+        running = asyncio.create_task(load(c.client))
+        await until_status(c.client, lambda status: status.counters.num_drafts > 4)
+        result = await c.client.swap_drafter(model=str(models / "good"))
+        assert [r.token_ids for r in await running] == expected
+        status = await c.client.status()
+        assert (status.swaps.num_done, status.swaps.num_failed) == (1, 0)
+        assert len(cuts) == 2
+        assert result.epoch > cuts[-1]
+        assert drafter_of(status).model.name.endswith("good")
+    await proxy.close()
+
+
+async def test_the_status_says_what_the_drafter_holds(target_dir, models, monkeypatch):
+    monkeypatch.setattr(drafter_app, "_USAGE_PERIOD_S", 0.02)
+    async with cluster(target_dir, models / "good", mode=(2, 4, 3)) as c:
+
+        def holds(num_used):
+            return lambda s: (u := drafter_of(s).usage) is not None and num_used(u.num_blocks_used)
+
+        running = asyncio.create_task(load(c.client))
+        usage = drafter_of(await until_status(c.client, holds(lambda n: n > 4))).usage
+        assert usage.num_blocks == 256
+        assert usage.rss_bytes > 50 * 2**20
+        await running
+        await until_status(c.client, holds(lambda n: n == 0))
+
+
+async def test_a_short_deadline_keeps_the_reason(target_dir, models):
+    async with cluster(target_dir, models / "good", mode=(2, 4, 3)) as c:
+        nobody = "127.0.0.1:1"
+        with pytest.raises(WorkerUnavailableError, match=f"{nobody} did not join within .* s: .*"):
+            await c.client.swap_drafter(address=nobody, timeout_s=2.0)
 
 
 async def test_a_second_swap_during_a_swap_is_aborted(target_dir, models):

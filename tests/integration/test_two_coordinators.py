@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -18,9 +19,11 @@ from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
+from tests.faults.tcp_proxy import Proxy
 from tests.integration.cluster import LOOPBACK, Service, until_status, until_up
 from tests.integration.conftest import gather
 
+SILENCE_S = 15.0
 PROMPT = (5, 9, 17, 33)
 OPTIONS = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
 
@@ -47,8 +50,8 @@ class Two:
     async def stop_verifier(self) -> None:
         await self.verifier.stop()
 
-    async def coordinator(self) -> Client:
-        service = Service(run_coordinator, self.config)
+    async def coordinator(self, **changes: object) -> Client:
+        service = Service(run_coordinator, replace(self.config, **changes))
         self._stack.push_async_callback(service.stop)
         self.services.append(service)
         client = await Client.connect(await service.start(), retry=NO_RETRIES)
@@ -126,6 +129,8 @@ async def test_the_first_serves_the_second_says_why_not_and_takes_over(
         assert [w.last_error for w in (await second.status()).workers] == ["", ""]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(60)  # the verifier loads its model four times
 async def test_of_two_that_wait_for_the_workers_one_gets_both(target_dir, draft_dir, plain_greedy):
     """Also after the verifier has been away: never one with the verifier, one with the drafter."""
     async with workers(target_dir, draft_dir) as two:
@@ -152,6 +157,32 @@ async def first_to_have_both(clients: list[Client]) -> Client:
     await asyncio.wait(waiting)
     (winner,) = done
     return waiting[winner]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_a_holder_behind_a_network_that_swallows_everything_is_given_up_after_15_s(
+    target_dir, draft_dir, plain_greedy
+):
+    async with workers(target_dir, draft_dir) as two, AsyncExitStack() as stack:
+        proxies = []
+        for service in (two.verifier, two.drafter):
+            proxy = Proxy()
+            await proxy.start()
+            stack.push_async_callback(proxy.close)
+            proxy.upstream = service.address
+            proxies.append(proxy)
+        verifier, drafter = (proxy.address for proxy in proxies)
+        first = await two.coordinator(verifier=verifier, drafters=(drafter,))
+        await until_up(first, with_drafter=True)
+        second = await two.coordinator()
+        await until_status(second, lambda s: "belongs to" in s.workers[0].last_error)
+        began_s = time.monotonic()
+        for proxy in proxies:
+            proxy.swallows = ("to_service", "to_client")
+        await until_up(second, with_drafter=True)
+        assert time.monotonic() - began_s < SILENCE_S + 5.0
+        assert await tokens(second) == plain_greedy(PROMPT, 24)
 
 
 async def test_a_coordinator_that_lost_its_connection_is_let_in_again_at_once(

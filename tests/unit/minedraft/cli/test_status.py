@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from minedraft.admin import Counters, Mode, Status, SwapStatus
+from minedraft.admin import Counters, Mode, Status, SwapStatus, WorkerStatus
 from minedraft.cli.status import view
-from tests.fake_coordinator import IDENTITY
+from minedraft.plans import WorkerUsage
+from tests.fake_coordinator import IDENTITY, MODEL
 
 
 def test_status_shows_mode_workers_and_totals(minedraft):
@@ -41,6 +42,14 @@ def test_broken_numbers_are_shown_once_there_were_any():
     assert "not finite: 3 requests ended, drafts of 7 rows lost" in shown(
         replace(status, counters=counters)
     )
+
+
+def test_what_a_drafter_holds_is_shown_once_it_is_known():
+    worker = WorkerStatus("drafter", "h:1", connected=True, identity=IDENTITY, model=MODEL)
+    status = Status(IDENTITY, Mode(2, 8, 4), workers=(worker,))
+    assert "blocks, " not in shown(status)
+    known = replace(worker, usage=WorkerUsage(1024, 37, 412 * 2**20))
+    assert "37 of 1024 blocks, 412 MiB" in shown(replace(status, workers=(known,)))
 
 
 def shown(status):

@@ -4,7 +4,7 @@ import pytest
 
 from minedraft.admin import BatchStatus, Counters, Mode, Span, Status, SwapOrder, WorkerStatus
 from minedraft.errors import InvalidRequestError
-from minedraft.plans import StepTiming, WorkerIdentity
+from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
 from minedraft.transport import admin_codec
 from minedraft.types import ModelInfo
 
@@ -31,7 +31,9 @@ def test_a_status_survives_the_wire():
                 link_epoch=2,
                 link_description="gloo",
                 last_error="none",
+                usage=WorkerUsage(12, 3, 2**40),
             ),
+            WorkerStatus("verifier", "h:2", connected=False, identity=IDENTITY, model=MODEL),
         ),
         counters=Counters(1, {"stop": 2}, 3, 4, 5, 6, 7, 8, 9, 10),
         draining=True,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from minedraft.admin import (
@@ -66,7 +68,7 @@ class Handler:
     def set_mode(self, mode):
         self.asked.append(mode)
 
-    async def swap_drafter(self, order):
+    async def swap_drafter(self, order, timeout_s):
         self.asked.append(order)
         return SwapResult(4, MODEL, 20, 10)
 
@@ -132,7 +134,8 @@ async def test_the_calls_of_operators(handler):
     assert admin_codec.status_from_proto(status) == await handler.status()
     await servicer.SetMode(admin_codec.mode_to_proto(Mode(1, 2, 3)), None)
     order = SwapOrder(model="new")
-    swapped = await servicer.SwapDrafter(admin_codec.swap_order_to_proto(order), None)
+    waits = SimpleNamespace(time_remaining=lambda: 9.0)
+    swapped = await servicer.SwapDrafter(admin_codec.swap_order_to_proto(order), waits)
     assert admin_codec.swap_result_from_proto(swapped) == SwapResult(4, MODEL, 20, 10)
     assert handler.asked == [Mode(1, 2, 3), order]
 

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from minedraft.errors import DrainingError, ProtocolError, WorkerUnavailableError
-from minedraft.plans import LinkLost
+from minedraft.plans import LinkLost, WorkerUsage
 from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.discovery import DrafterName
 from tests.engine_world import make_sample, read
@@ -380,3 +380,13 @@ async def test_a_session_that_ends_otherwise_blames_nobody(world, why):
         await world.until(lambda: world.core.verifier_info is not None)
     world.work()
     assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 6)
+
+
+async def test_what_a_drafter_says_it_holds_is_in_the_status_while_it_is_there(world):
+    world.verifier()
+    drafter = world.drafter()
+    await world.until(lambda: world.core.epoch == 1)
+    drafter.say(WorkerUsage(8, 3, 2**30))
+    await world.until(lambda: world.membership.status()[1].usage == WorkerUsage(8, 3, 2**30))
+    drafter.end()
+    await world.until(lambda: world.membership.status()[1].usage is None)

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+from minedraft.plans import WorkerUsage
+from minedraft.transport.plan_codec import draft_answer_from_proto
+from minedraft.transport.usage_codec import usage_to_drafter_answer
+
+
+def test_what_a_drafter_holds_survives_the_wire():
+    usage = WorkerUsage(2**32 - 1, 3, 2**40)
+    assert draft_answer_from_proto(usage_to_drafter_answer(usage)) == usage
