@@ -165,6 +165,7 @@ class Membership:
             member.refusal = peer.error if is_refusal else None
             if isinstance(peer.error, WorkerHeldError):
                 member.retry_s = _HELD_S
+                peer.started_over()  # it works, for another one: no pause grows by that
                 if member is self.verifier:
                     self._give_drafters_back()
             pause_s, member.retry_s = member.retry_s or peer.pause_s, 0.0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from minedraft.errors import DrainingError, ProtocolError, WorkerUnavailableErro
 from minedraft.plans import LinkLost, WorkerUsage
 from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.discovery import DrafterName
+from minedraft.services.coordinator.supervised import Supervised
 from tests.engine_world import make_sample, read
 from tests.membership_world import DRAFTER, MembershipWorld, settled
 from tests.worker_doubles import continuation
@@ -390,3 +392,19 @@ async def test_what_a_drafter_says_it_holds_is_in_the_status_while_it_is_there(w
     await world.until(lambda: world.membership.status()[1].usage == WorkerUsage(8, 3, 2**30))
     drafter.end()
     await world.until(lambda: world.membership.status()[1].usage is None)
+
+
+async def test_the_pauses_do_not_grow_while_another_coordinator_is_served(monkeypatch):
+    """Else who stands by would be asleep when it is needed."""
+    num_resets = Counter()
+    monkeypatch.setattr(membership_module, "_HELD_S", 0.001)
+    started_over = Supervised.started_over
+
+    def counted(peer):
+        num_resets[peer._facts["role"]] += 1
+        started_over(peer)
+
+    monkeypatch.setattr(Supervised, "started_over", counted)
+    async with MembershipWorld(monkeypatch) as world:
+        world.verifier().held_by = "coordinator b"
+        await world.until(lambda: num_resets["verifier"] > 0)
