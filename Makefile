@@ -19,12 +19,12 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-gpu golden demo \
+.PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-avx2 test-gpu golden demo \
         demo-coder bench bench-faults soak docs hashes check clean
 
 help: ## print this list
 	@echo 'make TARGET, where TARGET is one of'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- set-up -------------------------------------------------------------------------------------
 
@@ -93,6 +93,14 @@ test: $(STAMP) ## every test that this machine can run
 
 test-fast: $(STAMP) ## without the slow tests
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
+
+# What a CPU without AVX-512 and bf16 units has, on any: as many of the tests as fit into a minute.
+AVX2_TESTS := $(addprefix tests/unit/minedraft/model/test_,packed_linear.py loader.py runner.py \
+  attention.py self_test.py sampling.py race.py soundness.py) \
+  tests/unit/services/verifier/test_acceptance.py
+test-avx2: $(STAMP) ## what computes, as on a CPU with AVX2 only
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
+	  $(BIN)/pytest -m 'not slow' -n $(PYTEST_JOBS) $(AVX2_TESTS) $(PYTEST_ARGS)
 
 test-gpu: $(STAMP) ## only the tests that need a CUDA device
 	$(BIN)/pytest -m gpu $(PYTEST_ARGS)

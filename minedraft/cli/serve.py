@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from minedraft.admin import Mode
+from minedraft.cli.bf16 import slowness_here
 from minedraft.cli.cluster import MAX_BATCH, Cluster, ClusterSpec
 from minedraft.cli.models import resolve
 from minedraft.cli.options import DEFAULT_ADDRESS, err
@@ -70,6 +71,8 @@ def serve(
     security.check_server("listen", listen)
     check_free("listen", listen)
     target, draft, dtype = find_models(target, draft, pair, dtype)
+    if said := slowness_here(dtype):
+        err.print(said, soft_wrap=True)
     spec = ClusterSpec(
         target=target,
         draft=draft,
