@@ -27,8 +27,10 @@ HERE = Path(__file__).resolve().parent.parent
 
 def serve(model: str, dtype: str) -> None:
     """Load, say so, then run a step for each line of stdin and say its CPU time in ms."""
+    import structlog
     import torch
 
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     from minedraft.model.batch import RowInput
     from minedraft.model.loader import load_runner
     from minedraft.model.sampling import Position, SamplingRow, draw
@@ -67,6 +69,7 @@ def start(root: Path, model: str, dtype: str) -> subprocess.Popen[str]:
         [sys.executable, __file__, "--serve", dtype, "--model", model, str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
     )
