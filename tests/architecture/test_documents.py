@@ -49,8 +49,8 @@ def test_every_relative_link_of_a_document_leads_somewhere(document):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_make_target_of_a_document_exists(document):
     rules = "".join((ROOT / name).read_text() for name in ("Makefile", "deploy/deploy.mk"))
-    targets = set(re.findall(r"^([a-z-]+):", rules, re.MULTILINE))
-    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", document.read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", rules, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z0-9-]+)", document.read_text(), re.MULTILINE))
     assert not named - targets
 
 
