@@ -24,9 +24,16 @@ FORBIDDEN_ATTRIBUTES = {
 PICKLES_INSIDE = re.compile(r"(\w+_object|\w+_object_list|(recv|send)_pyobj)")
 """Collectives and sockets that unpickle before anybody can look."""
 RUNS_TEXT = {"eval", "exec", "compile", "__import__"}
-MAY_READ_ENVIRONMENT = {"config.py", "cache.py", "nccl_log.py", "kernel_caches.py", "grpc_log.py"}
+MAY_READ_ENVIRONMENT = {
+    "config.py",
+    "cache.py",
+    "nccl_log.py",
+    "kernel_caches.py",
+    "grpc_log.py",
+    "bf16.py",
+}
 """Settings come in through config.py; the model cache has its customary variables; the logs of
-NCCL and gRPC and the bounds of oneDNN's caches can be asked for in no other way. Anybody may pass
+NCCL and gRPC and the limits of oneDNN can be asked for in no other way. Anybody may pass
 the environment on to a child process: `{**os.environ, ...}`."""
 
 MAY_SKIP_CLEANUP = {"exit.py"}
