@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleet import is_up, until
+from lines import Line
 
 from minedraft.bench.steady import Steady, measure
 
@@ -30,22 +31,6 @@ if TYPE_CHECKING:
 
 NUM_BATCHES, BATCH, K = 2, 8, 4
 NUM_RUNNING = NUM_BATCHES * BATCH
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One figure and its target."""
-
-    text: str
-    figure: float
-    target: float
-    at_most: bool = True
-    detail: str = ""
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the figure reaches its target."""
-        return self.figure <= self.target if self.at_most else self.figure >= self.target
 
 
 @dataclass

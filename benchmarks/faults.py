@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from fault_costs import BATCH, MEASUREMENTS, NUM_BATCHES, NUM_RUNNING, Bench, K, Line
+from fault_costs import BATCH, MEASUREMENTS, NUM_BATCHES, NUM_RUNNING, Bench, K
 from fleet import Fleet, is_up, until
+from lines import Line, show, write
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from steady_load import Asked, SteadyLoad
 
 from minedraft.bench.machine import describe, in_words
@@ -71,35 +69,10 @@ async def run(args: argparse.Namespace) -> int:
     wrong = len(load.failures) + len(load.changed)
     detail = "; ".join([*load.failures, *load.changed][:3])
     lines.append(Line(f"of {load.num_done} requests failed or changed", wrong, 0, detail=detail))
-    _show(lines)
+    show(lines, console)
     if args.json:
-        _write(Path(args.json), lines, bench.raw)
+        write(Path(args.json), lines, bench.raw)
     return 0 if all(line.is_met for line in lines) else 1
-
-
-def _write(path: Path, lines: list[Line], raw: dict[str, Any]) -> None:
-    report = {
-        "machine": describe(),
-        "lines": [{**_as_dict(line), "ok": line.is_met} for line in lines],
-        "raw": raw,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1), encoding="utf-8")
-
-
-def _as_dict(line: Line) -> dict[str, Any]:
-    return {name: getattr(line, name) for name in ("text", "figure", "target", "detail")}
-
-
-def _show(lines: list[Line]) -> None:
-    table = Table("what", "figure", "target", "", "more")
-    for line in lines:
-        sign = "<=" if line.at_most else ">="
-        verdict = "[green]OK[/]" if line.is_met else "[red]MISS[/]"
-        table.add_row(
-            line.text, f"{line.figure:.3g}", f"{sign} {line.target:g}", verdict, line.detail
-        )
-    console.print(table)
 
 
 def main() -> int:
