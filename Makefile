@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-avx2 test-gpu golden demo \
-        demo-coder bench bench-faults soak docs hashes check clean
+        demo-coder bench bench-hostile bench-faults soak docs hashes check clean
 
 help: ## print this list
 	@echo 'make TARGET, where TARGET is one of'
@@ -121,6 +121,9 @@ demo-coder: $(STAMP) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to dow
 
 bench: $(STAMP) ## the speed figures of benchmarks/, against their targets
 	$(BIN)/python benchmarks/run_all.py
+
+bench-hostile: $(STAMP) ## hostile callers, strangers, peers, files and networks, against targets
+	$(BIN)/python benchmarks/hostile.py --json out/bench/hostile.json
 
 bench-faults: $(STAMP) ## what the loss, return and swap of a service costs, against targets
 	$(BIN)/python benchmarks/faults.py --json out/bench/faults.json

@@ -39,6 +39,8 @@ class Service:
     log_dir: Path
     core: int | None = None
     """Core of the whole process; None: any."""
+    log: Path | None = None
+    """Where every life writes; None: a file per life."""
     address: str = ""
     num_lives: int = 0
     ready_at: float = 0.0
@@ -62,7 +64,7 @@ class Service:
         self._child = await Child.start(
             name,
             [self.role, *self.arguments, f"--listen={self.address or _LOOPBACK}", "--log-json"],
-            log=self.log_dir / f"{name}.{id(self):x}.log",
+            log=self.log or self.log_dir / f"{name}.{id(self):x}.log",
             env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         )
         if self.core is not None:
@@ -116,7 +118,9 @@ class Fleet:
         draft: Directory of the draft model.
         log_dir: Where the logs go.
         workers: Options of both workers; `verifier`, `drafter`, `coordinator`: of the one.
+        also_drafters: Addresses of drafters that the fleet does not start.
         is_pinned: Verifier on the first core, drafter on the last.
+        logs: Where a role writes instead of a file per life.
         front: Given role and address, says under which address others reach a service: the place
             for a proxy.
     """
@@ -128,7 +132,9 @@ class Fleet:
     verifier: tuple[str, ...] = ()
     drafter: tuple[str, ...] = ()
     coordinator: tuple[str, ...] = ()
+    also_drafters: tuple[str, ...] = ()
     is_pinned: bool = False
+    logs: dict[str, Path] = field(default_factory=dict)
     front: Callable[[str, str], str] = lambda _role, address: address
     services: dict[str, Service] = field(default_factory=dict)
 
@@ -146,7 +152,7 @@ class Fleet:
                 "coordinator",
                 [
                     f"--verifier={at['verifier']}",
-                    f"--drafters={at['drafter']}",
+                    f"--drafters={','.join((at['drafter'], *self.also_drafters))}",
                     f"--tokenizer={self.target}",
                     *self.coordinator,
                 ],
@@ -172,7 +178,7 @@ class Fleet:
         return Service("drafter", arguments, self.log_dir, core)
 
     def _add(self, role: str, arguments: list[str], core: int | None) -> None:
-        self.services[role] = Service(role, arguments, self.log_dir, core)
+        self.services[role] = Service(role, arguments, self.log_dir, core, self.logs.get(role))
 
     async def _stop(self) -> None:
         for role in ("coordinator", "drafter", "verifier"):

@@ -1,6 +1,6 @@
-"""`make bench-hostile`: hostile callers, strangers, peers, files and networks against real services.
+"""`make bench-hostile`: hostile callers, strangers, peers, files and networks.
 
-Every check starts three services with a tiny pair, runs twelve streams, does something bad and
+Every check starts three real services with a tiny pair, runs twelve streams, does something bad and
 says what came of it, beside its target. Every output is compared with the undisturbed run's.
 Traffic stays on 127.0.0.1. Exit code 0 if every line is met.
 
@@ -56,7 +56,9 @@ async def run(args: argparse.Namespace) -> int:
         took[name] = time.monotonic() - began
         for line in stage.lines[before:]:
             verdict = "ok" if line.is_met else "MISS"
-            console.print(f"  {verdict}: {line.text}: {line.figure:.3g} ({line.detail})", markup=False)
+            console.print(
+                f"  {verdict}: {line.text}: {line.figure:.3g} ({line.detail})", markup=False
+            )
     if stage.memory:
         worst = max(stage.memory, key=stage.memory.__getitem__)
         lines = [

@@ -49,7 +49,8 @@ def make_pair(directory: Path) -> tuple[Path, Path]:
     weights = load_file(draft / "model.safetensors")
     generator = torch.Generator().manual_seed(1)
     for tensor in weights.values():
-        tensor += _NOISE * tensor.std() * torch.randn(tensor.shape, generator=generator)
+        noise = torch.randn(tensor.shape, generator=generator)
+        tensor.add_(noise, alpha=_NOISE * float(tensor.std()))
     save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
     for each in (target, draft):
         for name in _TOKENIZER_FILES:

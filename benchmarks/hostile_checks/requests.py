@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
-from hostile_checks.watched import Watched
 from tokenizers import Tokenizer
 
+from hostile_checks.watched import Watched
 from minedraft.v1 import generation_pb2 as pb
 
 if TYPE_CHECKING:

@@ -63,6 +63,12 @@ class Trial:
         """Wait until every slot has had a token from now on."""
         await self.load.all_moved(range(NUM_STREAMS), time.time_ns())
 
+    async def answers_again(self) -> None:
+        """Wait until as many answers have ended as there are streams."""
+        enough = self.load.num_done + len(self.load.failures) + NUM_STREAMS
+        while self.load.num_done + len(self.load.failures) < enough:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
     async def drafts_again(self) -> None:
         """Wait until drafts are verified again."""
         before = (await until(self.watcher, is_linked)).counters.num_draft_tokens
@@ -114,8 +120,10 @@ class Stage:
         verifier: tuple[str, ...] = (),
         drafter: tuple[str, ...] = (),
         coordinator: tuple[str, ...] = (),
+        also_drafters: tuple[str, ...] = (),
         target: Path | None = None,
         draft: Path | None = None,
+        logs: dict[str, Path] | None = None,
         front: Callable[[str, str], str] | None = None,
         has_load: bool = True,
     ) -> AsyncIterator[Trial]:
@@ -123,25 +131,31 @@ class Stage:
 
         Args:
             name: Of the check: in its lines and its log directory.
-            verifier: Options added; `drafter`, `coordinator` likewise.
+            verifier: Options added to its own.
+            drafter: Likewise.
+            coordinator: Likewise.
+            also_drafters: Addresses of more drafters.
             target: Another target, with another draft model.
             draft: Another draft model.
+            logs: Where a role writes its log.
             front: Where others reach a service: the place for a relay.
             has_load: Whether the twelve streams run. Without them only memory and blocks are
                 checked.
         """
-        logs = self.work / name.replace(" ", "-")
-        logs.mkdir(parents=True, exist_ok=True)
+        log_dir = self.work / name.replace(" ", "-")
+        log_dir.mkdir(parents=True, exist_ok=True)
         fleet = Fleet(
             target or self.target,
             draft or self.draft,
-            logs,
+            log_dir,
             workers=("--num-blocks=2400", "--block-size=8", "--grace-s=1"),
             verifier=verifier,
             drafter=drafter,
             coordinator=(
                 "--num-batches=2", f"--max-batch-size={NUM_STREAMS // 2 + 2}", *coordinator,
             ),
+            also_drafters=also_drafters,
+            logs=logs or {},
             front=front or (lambda _role, address: address),
         )  # fmt: skip
         async with (
@@ -159,12 +173,12 @@ class Stage:
             trial = Trial(fleet, client, watcher, load, {})
             for role, service in fleet.services.items():
                 trial.idle_bytes[role] = service.rss_bytes()
-                Path(f"/proc/{service.pid}/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
+                _reset_peak(service.pid)
             if has_load:
                 async with load.running():
                     await trial.streams_again()
                     yield trial
-                    await trial.streams_again()
+                    await trial.answers_again()
             else:
                 yield trial
             await self._close(name, trial, has_load=has_load)
@@ -187,6 +201,10 @@ class Stage:
             self.say(f"{name}: blocks that are not back", status.num_blocks_used, 0)
         peak = trial.peak_bytes("coordinator") / trial.idle_bytes["coordinator"]
         self.memory[name] = peak
+
+
+def _reset_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
 
 def descriptors_for(number: int) -> None:
