@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _LIMIT_S = 40.0
 _ESCAPES = "a[/b]c\x1b]0;owned\x07\x1b[2J"
 _PROXY = "http://127.0.0.1:9"
-_NO_SHELL_USER = 123456
 _FORKED = """
 import os, sys, time
 import minedraft
@@ -47,7 +46,6 @@ async def command(
     *arguments: str,
     env: Mapping[str, str] | None = None,
     stdout: str | int = asyncio.subprocess.PIPE,
-    user: int | None = None,
     program: tuple[str, ...] = ("-m", "minedraft.cli.main"),
 ) -> tuple[int | None, str]:
     """Run the command line as a person does.
@@ -56,7 +54,6 @@ async def command(
         arguments: Of `minedraft`.
         env: Added to the environment; an empty value removes the name.
         stdout: A path, or what asyncio takes.
-        user: Run as this user id.
         program: What Python runs.
 
     Returns:
@@ -72,7 +69,7 @@ async def command(
         process = await asyncio.create_subprocess_exec(
             sys.executable, *program, *arguments,
             stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=asyncio.subprocess.PIPE,
-            env=merged, start_new_session=True, **({} if user is None else {"user": user}),
+            env=merged, start_new_session=True,
         )  # fmt: skip
     try:
         said, complained = await asyncio.wait_for(process.communicate(), _LIMIT_S)
@@ -168,7 +165,7 @@ async def refusals(stage: Stage) -> None:
     async with stage.trial("refusals", has_load=False) as trial:
         at = ("-a", trial.fleet.address)
         latin = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
-        nobody = {"HOME": "", "XDG_CACHE_HOME": ""}
+        nowhere = {"HOME": "/proc/nope", "XDG_CACHE_HOME": "", "MINEDRAFT_HOME": ""}
         model = str(stage.target)
         attempts = {
             "target of an unknown user": command("serve", "--target=~nouser/x"),
@@ -181,7 +178,7 @@ async def refusals(stage: Stage) -> None:
             "status into a full disk": command("status", *at, stdout="/dev/full"),
             "help into a full disk": command("--help", stdout="/dev/full"),
             "timeline into nowhere": command("timeline", *at, "--out=/nonexistent/x.svg"),
-            "fetch without a home": command("fetch", "smollm2", env=nobody, user=_NO_SHELL_USER),
+            "fetch without a home": command("fetch", "smollm2", env=nowhere),
         }  # fmt: skip
         tracebacks = []
         for name, attempt in attempts.items():
