@@ -11,6 +11,7 @@ from hostile_checks.commands import (
     refusals,
     words_of_peers,
 )
+from hostile_checks.deaths import deaths
 from hostile_checks.models import (
     endless_templates,
     poisoned_weights,
@@ -50,5 +51,6 @@ CHECKS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "forked_client": forked_client,  # 16
     "refusals": refusals,  # 17
     "one_id": one_id,  # 18
+    "deaths": deaths,
 }
 """By name; the number is the kind of fault."""

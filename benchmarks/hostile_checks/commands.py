@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleet import until
 
-from hostile_checks.pair import copy_of
+from hostile_checks.peers import honest_info, lying_drafter
 from hostile_checks.stage import is_linked, python_path
 
 if TYPE_CHECKING:
@@ -124,14 +124,18 @@ def _shrink(pipe: int) -> None:
 
 
 async def words_of_peers(stage: Stage) -> None:
-    """A draft model whose name is markup and escapes, shown by status."""
-    name = "name[/b]\x1b[2J\x1b]0;owned\x07"
-    odd = copy_of(stage.draft, stage.work / name)
-    async with stage.trial("words of peers", draft=odd, has_load=False) as trial:
+    """A drafter whose every word is markup and escapes, shown by status."""
+    async with stage.trial("a drafter to imitate", has_load=False) as trial:
+        info = await honest_info(trial)
+    info.identity.instance_id = info.identity.version = info.model.name = _ESCAPES
+    async with (
+        lying_drafter(info.SerializeToString(), b"") as (address, _),
+        stage.trial("words of peers", also_drafters=(address,), has_load=False) as trial,
+    ):
+        await until(trial.watcher, lambda s: any(w.last_error for w in s.workers))
         code, shown = await command("status", "-a", trial.fleet.address, env={"FORCE_COLOR": "1"})
     wrong = [f"exit code {code}"] * (code != 0)
     wrong += ["an escape passed"] * ("\x1b]0" in shown or "\x1b[2J" in shown)
-    wrong += ["markup was swallowed"] * ("[/b]" not in shown)
     stage.say("words of peers: faults of status", len(wrong), 0, detail="; ".join(wrong))
 
 

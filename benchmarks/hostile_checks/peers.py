@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _GARBAGE = b"\xff" * 64
 _NOTICED_S = 3.0
 _TAKES_OVER_S = 30.0
-_DRAFTER = "/minedraft.v1.Drafter/"
 
 
 class _Liar(grpc.GenericRpcHandler):
@@ -50,7 +49,7 @@ class _Liar(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def _lying_drafter(info: bytes, session: bytes) -> AsyncIterator[tuple[str, _Liar]]:
+async def lying_drafter(info: bytes, session: bytes) -> AsyncIterator[tuple[str, _Liar]]:
     server, liar = grpc.aio.server(), _Liar(info, session)
     server.add_generic_rpc_handlers((liar,))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -61,14 +60,22 @@ async def _lying_drafter(info: bytes, session: bytes) -> AsyncIterator[tuple[str
         await server.stop(0)
 
 
+async def honest_info(trial: Trial) -> drafter_pb2.DrafterGetInfoResponse:
+    """What a trial's own drafter says of itself, under another name."""
+    address = trial.fleet.services["drafter"].address
+    async with grpc.aio.insecure_channel(address) as channel:
+        said = await channel.unary_unary("/minedraft.v1.Drafter/GetInfo")(b"")
+    info = drafter_pb2.DrafterGetInfoResponse.FromString(said)
+    info.identity.instance_id = "liar"
+    return info
+
+
 async def hostile_worker(stage: Stage) -> None:
     """A second drafter whose every answer is nonsense, of several kinds."""
     async with stage.trial("a drafter to copy", has_load=False) as trial:
-        address = trial.fleet.services["drafter"].address
-        async with grpc.aio.insecure_channel(address) as channel:
-            honest = await channel.unary_unary(_DRAFTER + "GetInfo")(b"")
-    info = drafter_pb2.DrafterGetInfoResponse.FromString(honest)
-    info.identity.instance_id = "liar"
+        info = await honest_info(trial)
+    sizes = drafter_pb2.DrafterGetInfoResponse()
+    sizes.CopyFrom(info)
     huge = 2**64 - 1
     extreme = drafter_pb2.DrafterSessionResponse(
         result=drafter_pb2.DraftResult(
@@ -76,8 +83,6 @@ async def hostile_worker(stage: Stage) -> None:
             epoch=huge, timing=types_pb2.StepTiming(started_unix_ns=huge, total_ns=huge),
         )
     ).SerializeToString()  # fmt: skip
-    sizes = drafter_pb2.DrafterGetInfoResponse.FromString(honest)
-    sizes.identity.instance_id = "liar"
     sizes.model.num_blocks, sizes.model.block_size = 2**32 - 1, 0
     cases = {
         "no protobuf": (_GARBAGE, _GARBAGE),
@@ -87,7 +92,7 @@ async def hostile_worker(stage: Stage) -> None:
     }
     silent = []
     for name, (says, session) in cases.items():
-        async with _lying_drafter(says, session) as (address, liar):
+        async with lying_drafter(says, session) as (address, liar):
             trial_name = f"hostile worker, {name}"
             async with stage.trial(trial_name, also_drafters=(address,)) as trial:
                 await asyncio.sleep(_NOTICED_S)
