@@ -44,14 +44,8 @@ async def poisoned_weights(stage: Stage) -> None:
         save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
         poisoned[name] = directory
     served = 0
+    # The reference is the sound target's: no output of the load has the poisoned token.
     async with stage.trial("poisoned weights", **poisoned) as trial:
-        trial.load.changed += [
-            f"request {i} differs from the sound target's"
-            for i, (one, other) in enumerate(
-                zip(trial.load.reference, stage.reference, strict=False)
-            )
-            if one != other
-        ]
         for length in (1, 8, 200, 700):
             prompt = [1000 + i for i in range(length)] + [_POISON] + [1000 + i for i in range(9)]
             for _ in range(4):
