@@ -209,9 +209,14 @@ def test_only_rank_0_gets_logits(tmp_path, rank_threads):
     assert second[1].shape == (63, (VOCAB_SIZE + 1) // 2)  # its slice, which nobody reads
 
 
-def test_what_ranks_cannot_share_is_refused_before_any_weight_is_read(tmp_path):
+def test_what_ranks_cannot_share_is_refused_before_any_weight_is_read(tmp_path, monkeypatch):
     path = make_tiny_llama(tmp_path / "m", hidden=144, heads=9, kv_heads=3)
-    (path / "model.safetensors").write_bytes(b"no weights")
+
+    def reads(*_args, **_kwargs):
+        raise AssertionError("a weight was read")
+
+    for module in ("safetensors", "transformers.modeling_utils"):
+        monkeypatch.setattr(f"{module}.safe_open", reads)
     with pytest.raises(ModelError, match=r"tp_size=2 .*Hq=9, Hkv=3"):
         refuse_ranks(path, 2)
     refuse_ranks(path, 3)
