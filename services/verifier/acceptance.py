@@ -38,8 +38,9 @@ def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> lis
         rule: For temperature > 0.
 
     Returns:
-        One outcome a row: its accepted drafts and one more token, which is `BROKEN` where the
-        logits that decide it are no distribution. What comes after it was never looked at.
+        One outcome a row: its accepted drafts and one more token. Where the logits that decide
+        that one are no distribution, the last accepted draft takes its place; without any it is
+        `BROKEN`, as it is without drafts.
 
     Raises:
         StateError: The number of rows of logits is another.
@@ -59,6 +60,8 @@ def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> lis
             judged = judge(logits, [items[n] for n in chosen], [firsts[n] for n in chosen])
             outcomes.update(zip(chosen, judged, strict=True))
     result = [outcomes[n] for n in range(len(items))]
+    for outcome in result:
+        outcome.hold_off()
     _add_logprobs(logits, items, firsts, result)
     return result
 

@@ -41,6 +41,15 @@ class Outcome:
         """Whether the target's logits after the accepted drafts are no distribution."""
         return self.token_ids[-1] == BROKEN
 
+    def hold_off(self) -> None:
+        """Emit the accepted drafts first: without drafts they would have come, and may end it.
+
+        The last of them is then the token of this step, and the next step finds what is broken.
+        """
+        if self.is_broken and self.num_accepted:
+            self.token_ids.pop()
+            self.num_accepted -= 1
+
 
 def num_usable(draft_token_ids: Sequence[int], vocab_size: int) -> int:
     """Number of leading drafts inside the vocabulary: no later one can be accepted."""

@@ -138,7 +138,7 @@ def test_a_row_the_target_has_no_numbers_for_ends_with_an_error_beside_others(lo
 @pytest.mark.parametrize("rule", list(Acceptance))
 @pytest.mark.parametrize("place", range(4))
 def test_a_draft_without_numbers_is_a_wrong_draft_unless_it_stands(rule, place):
-    """After one that stands, the target itself would be at its end."""
+    """After one that stands, the target itself would be at its end: after it, not before."""
     truth = continuation(PROMPT, 6)
     drafts = truth[1:5]
     bad = next(t for t in range(VOCAB) if t not in (*PROMPT, *truth))
@@ -149,6 +149,12 @@ def test_a_draft_without_numbers_is_a_wrong_draft_unless_it_stands(rule, place):
     assert result.rows[0].error is None
     stands = prefilled(rule=rule, poison={truth[1 + place]})
     result, _ = decode(truth[1:5], verifier=stands)
+    (answer,) = result.rows
+    num_sound = truth[1:5].index(truth[1 + place]) + 1  # it may stand more than once
+    assert (list(answer.token_ids), answer.error) == (truth[1 : 1 + num_sound], None)
+    assert answer.num_accepted_tokens == num_sound - 1
+    base = 4 + num_sound
+    result = stands.step([row(1, base, answer.token_ids, done=base - 1, feed=1, offset=3)])
     assert (result.rows[0].token_ids, result.rows[0].error) == ((), RowError.NON_FINITE)
 
 
