@@ -12,6 +12,7 @@
     + PermissionDeniedError      PERMISSION_DENIED: not with this caller's role, or not that path
   x CapacityError              try again later
     + QueueFullError             RESOURCE_EXHAUSTED, with a retry delay
+    + UnreadError                RESOURCE_EXHAUSTED: the caller did not read its stream
     + DrainingError              UNAVAILABLE: the service is shutting down
   x WorkerError                a drafter or verifier failed
     + WorkerUnavailableError     UNAVAILABLE
@@ -110,6 +111,12 @@ class CapacityError(MineDraftError):
 
 class QueueFullError(CapacityError):
     """The waiting queue is at its limit."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class UnreadError(CapacityError):
+    """The caller took nothing of its stream for too long; it may go on in another call."""
 
     status = "RESOURCE_EXHAUSTED"
 

@@ -1,23 +1,28 @@
 """Ends streams that their client has stopped reading, so that nobody's memory waits for it.
 
 The engine never waits for a reader and joins what is unread, so a slow one costs only its own
-stream: HTTP/2's window of sent bytes, one joined event and a task. This gives those back too.
+stream: HTTP/2's window of sent bytes, one joined event and a task. This gives the event and the
+handler's task back. The call itself ends once its client reads up to the error, or is gone: grpc
+puts the end of a call behind the bytes that wait for their reader.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import structlog
 
+from minedraft.errors import UnreadError
 from minedraft.repeats import Repeats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from minedraft.errors import MineDraftError
 
 log = structlog.get_logger(__name__)
 
@@ -26,15 +31,22 @@ PATIENCE_S: Final = 60.0
 
 
 class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
-    """Cancels a response stream whose client takes nothing for `patience_s`.
+    """Ends a response stream whose client takes nothing for `patience_s`.
 
     Args:
+        abort: Ends a call with an error.
         patience_s: How long one message may wait.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        abort: Callable[[Any, MineDraftError], Awaitable[None]],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._abort = abort
         self._patience_s = patience_s
         self._repeats = Repeats()
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def intercept_service(
         self,
@@ -59,8 +71,9 @@ class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
                 if repeated is not None:
                     log.warning("stream.unread", method=method, peer=context.peer(),
                                 patience_s=self._patience_s, **repeated)  # fmt: skip
-                if task is not None:
-                    task.cancel()
+                ending = loop.create_task(self._end(context, task), name="stream.unread")
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
 
             async with aclosing(inner(request, context)) as answers:
                 async for answer in answers:
@@ -71,3 +84,13 @@ class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
                         timer.cancel()
 
         return stream
+
+    async def _end(self, context: Any, task: asyncio.Task[Any] | None) -> None:
+        """Put an error behind what the client has not read, and end the handler before it."""
+        loop = asyncio.get_running_loop()
+        if task is not None:
+            loop.call_soon(task.cancel)  # cancelled first, it would take the call's end with it
+        with suppress(grpc.aio.AbortError, grpc.aio.InternalError, grpc.aio.UsageError):
+            await self._abort(
+                context, UnreadError(f"nothing of the stream was read for {self._patience_s:g} s")
+            )

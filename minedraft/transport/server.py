@@ -20,7 +20,7 @@ from minedraft.transport.channel import server_options
 from minedraft.transport.first_message import FirstMessageInterceptor
 from minedraft.transport.health import HealthServer
 from minedraft.transport.limits import MAX_CALLS
-from minedraft.transport.status import ErrorInterceptor
+from minedraft.transport.status import ErrorInterceptor, abort
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -55,7 +55,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None 
 def _interceptors(credentials: Credentials) -> list[grpc.aio.ServerInterceptor]:
     """What every call passes, outermost first."""
     auth = [AuthInterceptor(credentials)] if credentials.config.authenticates else []
-    return [ErrorInterceptor(), *auth, SlowReaderInterceptor(), FirstMessageInterceptor()]
+    return [ErrorInterceptor(), *auth, SlowReaderInterceptor(abort), FirstMessageInterceptor()]
 
 
 async def serve(
