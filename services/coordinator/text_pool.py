@@ -10,15 +10,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from minedraft.errors import InvalidRequestError, QueueFullError, WorkerUnavailableError
+from minedraft.errors import (
+    InvalidRequestError,
+    ProtocolError,
+    QueueFullError,
+    WorkerUnavailableError,
+)
 from minedraft.services.coordinator import text_child
 from minedraft.services.coordinator.text_wire import PREFIX, Answer, Order, sizes
 from minedraft.validation import prompt_too_long
@@ -64,17 +72,30 @@ class _Worker:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
+    def is_idle(self) -> bool:
+        """Whether it waits for an order; one that has died meanwhile must not be given any."""
+        if self.reader.at_eof() or self.writer.is_closing():
+            return False
+        poll = select.poll()  # now, not when the event loop has looked
+        poll.register(self.writer.get_extra_info("socket"), select.POLLIN)
+        return not poll.poll(0)
+
     async def ask(self, frame: bytes) -> Answer:
         """Send an order and wait for its answer.
 
         Raises:
             OSError, EOFError: the process is gone.
+            ProtocolError: what came is no answer.
         """
         self.writer.write(frame)
         await self.writer.drain()
         header, body = sizes(await self.reader.readexactly(PREFIX.size))
         head = await self.reader.readexactly(header)
-        return Answer.from_frame(json.loads(head), await self.reader.readexactly(body))
+        try:
+            said = json.loads(head)
+        except ValueError as err:
+            raise ProtocolError(f"text: an answer that is none: {err}") from err
+        return Answer.from_frame(said, await self.reader.readexactly(body))
 
 
 class TextPool:
@@ -176,18 +197,21 @@ class TextPool:
     async def _work(self, frame: bytes, field: str) -> Answer | Exception:
         """Have an order carried out, and free its slot. Returns errors: the task group lives on."""
         worker: _Worker | None = None
+        control = self._control
         try:
             worker = await self._worker()
             async with asyncio.timeout(_HUNG_S):
                 answer = await worker.ask(frame)
-            if not answer.is_last:
+            if not answer.is_last and self._control is control:
                 self._idle.append(worker)
                 worker = None
             return answer
         except WorkerUnavailableError as err:
             return err
-        except (OSError, EOFError, TimeoutError):
-            if self._control is None:
+        except (OSError, EOFError, TimeoutError, ProtocolError):
+            # Without a worker, or with one that ended with the process that forked it, nothing is
+            # said of the text.
+            if worker is None or self._control is not control:
                 return WorkerUnavailableError("text: the process that tokenizes ended")
             log.warning("text.given_up", field=field, num_bytes=len(frame))
             return InvalidRequestError(
@@ -204,16 +228,19 @@ class TextPool:
         """Take an idle worker, or have one forked."""
         while self._idle:
             worker = self._idle.pop()
-            if not worker.reader.at_eof():
+            if worker.is_idle():
                 return worker
             worker.writer.close()
+        if self._control is None:
+            raise WorkerUnavailableError("text: the process that tokenizes ended")
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            if self._control is None:
+            try:
+                socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+            except OSError:
                 ours.close()
-                raise WorkerUnavailableError("text: the process that tokenizes ended")
-            socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+                raise
         return _Worker(*await asyncio.open_unix_connection(sock=ours))
 
     async def _run_once(self) -> str:
@@ -240,6 +267,11 @@ class TextPool:
             return "it ended"
         except OSError as err:
             return f"{type(err).__name__}"
+        except asyncio.CancelledError:
+            if process is not None:
+                with suppress(ProcessLookupError):  # not waited for, so its number is its own
+                    os.killpg(process.pid, signal.SIGKILL)  # with workers that are busy
+            raise
         finally:
             self._control = None
             self._is_up.clear()

@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 import minedraft
+from minedraft.services.coordinator.text_child import MEMORY_BYTES
+from minedraft.services.coordinator.text_pool import NUM_WORKERS
 from tests.deploy.rendered import EXTRA_COMPONENTS, K8S, OVERLAYS, ROLES, WORKERS, rendered
 
 EVERYTHING = [(name, ()) for name in OVERLAYS] + [("one-node", EXTRA_COMPONENTS)]
@@ -139,3 +141,14 @@ def test_volumes_and_mounts_name_each_other(overlay):
         volumes = {volume["name"] for volume in pod["volumes"]}
         mounted = {m["name"] for c in pod["containers"] for m in c.get("volumeMounts", [])}
         assert volumes == mounted
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_texts_may_take_does_not_end_the_coordinator(overlay):
+    resources = rendered(overlay).main("coordinator")["resources"]
+    own_bytes = quantity(resources["requests"]["memory"])
+    assert quantity(resources["limits"]["memory"]) >= NUM_WORKERS * MEMORY_BYTES + 2 * own_bytes
+
+
+def quantity(text: str) -> int:
+    return int(text.removesuffix("Gi")) << 30

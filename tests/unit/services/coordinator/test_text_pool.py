@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -189,6 +190,40 @@ async def test_a_worker_or_the_process_that_is_killed_is_replaced(tmp_path, monk
             await asyncio.sleep(0.01)
         assert await encode(texts, "x") == want
         assert processes() != [process]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        text_pool.PREFIX.pack(1 << 30, 0),
+        text_pool.PREFIX.pack(2, 0) + b"no",
+        text_pool.PREFIX.pack(2, 0) + b"{}",
+    ],
+)
+async def test_an_answer_that_is_none_costs_one_request(tmp_path, said):
+    async with pool(directory(tmp_path / "m")) as (texts, tokenizer):
+        await encode(texts, "x")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            streams = await asyncio.open_unix_connection(sock=ours)
+            texts._idle.append(text_pool._Worker(*streams))
+            hostile = asyncio.create_task(encode(texts, "x"))
+            assert await asyncio.to_thread(theirs.recv, 1)
+            theirs.sendall(said)
+            with pytest.raises(InvalidRequestError, match="tokenizer"):
+                await hostile
+        assert await encode(texts, "x") == tuple(tokenizer.encode("x"))
+
+
+async def test_a_worker_that_died_while_it_was_idle_is_no_texts_fault(tmp_path):
+    async with pool(directory(tmp_path / "m")) as (texts, _):
+        want = await encode(texts, "x")
+        (process,) = processes()
+        (worker,) = children(process)
+        os.kill(worker, signal.SIGKILL)
+        while Path(f"/proc/{worker}").exists():  # the event loop must not notice
+            pass
+        assert await encode(texts, "x") == want
 
 
 async def test_another_tokenizer_than_the_coordinators_own_is_not_used(tmp_path, monkeypatch):
