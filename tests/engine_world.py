@@ -23,10 +23,18 @@ from tests.worker_doubles import DrafterDouble, VerifierDouble
 class EngineWorld:
     """See the module docstring; made inside a running event loop."""
 
-    def __init__(self, mode: Mode = Mode(1, 4, 4), *, max_waiting: int = 8) -> None:  # noqa: B008
+    def __init__(
+        self,
+        mode: Mode = Mode(1, 4, 4),  # noqa: B008
+        *,
+        max_waiting: int = 8,
+        step_timeout_s: float = 120.0,
+    ) -> None:
         self.now_ns = 0
         self.core = Core(mode, prefill_budget_tokens=64, max_waiting=max_waiting)
-        self.engine = Engine(self.core, Timeline(), clock=lambda: self.now_ns)
+        self.engine = Engine(
+            self.core, Timeline(), clock=lambda: self.now_ns, step_timeout_s=step_timeout_s
+        )
         self.verifier: VerifierDouble | None = None
         self.drafters: dict[int, DrafterDouble] = {}
         self.draft_plans: deque[DraftPlan] = deque()

@@ -67,7 +67,7 @@ async def run(
         prefill_budget_tokens=config.prefill_budget_tokens,
         max_waiting=config.max_waiting_requests,
     )
-    engine = Engine(core, Timeline())
+    engine = Engine(core, Timeline(), step_timeout_s=config.step_timeout_s)
     identity = draw_identity()
     membership = Membership(
         config,

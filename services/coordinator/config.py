@@ -53,7 +53,7 @@ class CoordinatorConfig:
     """Longest the forming of a link may take."""
     step_timeout_s: float = 120.0
     """Longest the verifier may take to answer while a step is in flight; then its session ends
-    and its requests begin again."""
+    and its requests begin again. It waits for drafts during a quarter of this at the most."""
     reconnect_s: float = 0.2
     """First pause before a lost worker is dialled, or a link formed, again; up to 30 s later on."""
     grace_s: float = 10.0

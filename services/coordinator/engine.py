@@ -8,6 +8,7 @@ the core planned as far as it can be.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,16 +64,24 @@ class Engine:
         core: The pure core.
         timeline: Where steps are recorded.
         clock: Monotonic nanoseconds.
+        step_timeout_s: What a verifier may take for a step. Drafts are waited for during a quarter
+            of that at the most, or it would be left for what a drafter owes.
     """
 
     def __init__(
-        self, core: Core, timeline: Timeline, *, clock: Callable[[], int] = time.perf_counter_ns
+        self,
+        core: Core,
+        timeline: Timeline,
+        *,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        step_timeout_s: float = math.inf,
     ) -> None:
         self.core = core
         self.timeline = timeline
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved with what broke the engine; the service then stops."""
         self._clock = clock
+        self._max_draft_timeout_ns = int(min(_DRAFT_TIMEOUT_CEILING_NS, step_timeout_s / 4 * 1e9))
         self._samples: dict[RequestId, Sample] = {}
         self._send_draft: dict[int, Callable[[DraftPlan], None]] = {}
         """By epoch."""
@@ -259,11 +268,11 @@ class Engine:
     def _pump(self) -> None:
         longest = max(self._recent_drafts, default=None)
         self.core.draft_timeout_ns = (
-            _DRAFT_TIMEOUT_CEILING_NS
+            self._max_draft_timeout_ns
             if longest is None
             else min(
                 max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest),
-                _DRAFT_TIMEOUT_CEILING_NS,
+                self._max_draft_timeout_ns,
             )
         )
         try:

@@ -484,6 +484,17 @@ async def test_the_draft_timeout_follows_the_longest_recent_draft_step():
     assert world.core.draft_timeout_ns == 10 * SECOND, "another drafter"
 
 
+async def test_a_verifier_is_not_left_for_drafts_that_it_waits_for():
+    world = EngineWorld(step_timeout_s=2.0)
+    world.verifier_up()
+    had_planned(world)
+    world.drafter_up(1)
+    assert world.core.draft_timeout_ns == SECOND // 2, "nothing is known yet"
+    world.engine.on_draft_result(note(1, SECOND))
+    world.engine.pump()
+    assert world.core.draft_timeout_ns == SECOND // 2, "a slow drafter"
+
+
 async def test_plans_carry_the_draft_timeout():
     world = EngineWorld()
     world.verifier_up()
