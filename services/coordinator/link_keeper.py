@@ -140,7 +140,7 @@ class LinkKeeper:
             else:
                 self.stop_warming(member)
             return
-        self._linker.note_lost(lost.epoch)
+        self._linker.note_lost(lost.epoch, by=by)
 
     def _lacks_link(self, member: Drafter) -> bool:
         is_there = member.connection is not None and self._linker.verifier.connection is not None

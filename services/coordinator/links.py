@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.errors import MineDraftError, WorkerUnavailableError
+from minedraft.errors import MineDraftError, ProtocolError, WorkerUnavailableError
 from minedraft.link.spec import LinkSpec
 from minedraft.services.coordinator.transport_choice import TransportChoice
 from minedraft.types import Acceptance
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 
 log = structlog.get_logger(__name__)
-
-_MAX_LOST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,10 @@ class Linker:
     config: CoordinatorConfig
     verifier: Member[VerifierConnection]
     _epoch: int = 0
+    _forming: dict[int, Member[DrafterConnection]] = field(default_factory=dict)
+    """By epoch, whose link is in the making."""
     _lost: set[int] = field(default_factory=set)
-    """Recent epochs that were lost before anybody used them."""
+    """Those of them that were lost before anybody used them."""
     _choice: TransportChoice = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,9 +67,22 @@ class Linker:
         """Of the last attempt; 0: there was none."""
         return self._epoch
 
-    def note_lost(self, epoch: int) -> None:
-        """A link broke that nobody uses yet: it may be in the making."""
-        self._lost = {*sorted(self._lost)[-_MAX_LOST:], epoch}
+    def note_lost(self, epoch: int, *, by: Member[DrafterConnection] | None = None) -> None:
+        """A link broke that nobody uses: it may be in the making.
+
+        Args:
+            epoch: Which.
+            by: The drafter that says so; None: the verifier, which has an end of every link.
+
+        Raises:
+            ProtocolError: another drafter's is in the making.
+        """
+        drafter = self._forming.get(epoch)
+        if drafter is None:
+            return
+        if by is not None and by is not drafter:
+            raise ProtocolError(f"link_lost: epoch={epoch}, that is another drafter's")
+        self._lost.add(epoch)
 
     def check(self, drafter: WorkerInfo) -> None:
         """Check that a drafter can be linked to the verifier.
@@ -91,6 +104,14 @@ class Linker:
             IncompatibleWorkerError: they share no transport, or not the one configured.
             MineDraftError: it did not form, or broke, or an end left meanwhile.
         """
+        self._forming[epoch] = drafter
+        try:
+            return await self._form(drafter, epoch)
+        finally:
+            del self._forming[epoch]
+            self._lost.discard(epoch)
+
+    async def _form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
         sender, receiver = drafter.connection, self.verifier.connection
         near, far = self.verifier.info, drafter.info
         if sender is None or receiver is None or near is None or far is None:

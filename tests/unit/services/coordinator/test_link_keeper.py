@@ -112,6 +112,19 @@ async def test_a_drafter_cannot_take_anothers_link_down(world):
     assert 1 in world.core._drafters.epochs
 
 
+async def test_a_drafter_cannot_keep_anothers_link_from_being_formed(world):
+    _, first = await linked(world)
+    second = world.drafter("drafter-b:1")
+    gate = second.form_gate = asyncio.Event()
+    await world.until(lambda: second.formed == [2])
+    first.say(LinkLost(2, "made up"))
+    await world.until(lambda: first.is_closed)
+    assert "another drafter's" in world.membership.drafters[0].last_error
+    gate.set()
+    await world.until(lambda: 2 in world.core._drafters.epochs)
+    assert second.formed == [2]
+
+
 async def test_the_verifier_has_an_end_of_every_link(world):
     await linked(world)
     with pytest.raises(ProtocolError, match="epoch=5, no link has that number"):
