@@ -196,7 +196,11 @@ class Swapper:
         try:
             async with asyncio.timeout(limit_s):
                 loaded = await connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._drop(drafter, 0))  # it may be done just now
+            raise
         except TimeoutError:
+            await asyncio.shield(self._drop(drafter, 0))
             raise WorkerUnavailableError(
                 f"drafter {drafter.address} was still loading {model!r} after {limit_s:.3g} s"
             ) from None

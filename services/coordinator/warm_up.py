@@ -48,7 +48,8 @@ class WarmUp:
     async def run(self, new: Drafter, model: ModelInfo) -> Formed:
         """Return a link whose drafter has caught up; try again while that may help."""
         connection = new.connection
-        num_unformed = num_pauses = 0
+        num_unformed = 0
+        pause_s = min(self._membership.linker.config.reconnect_s, _LONGEST_PAUSE_S)
         while True:
             if connection is None or new.connection is not connection:
                 raise WorkerUnavailableError(f"drafter {new.address} left during the swap")
@@ -67,9 +68,8 @@ class WarmUp:
                     return formed
                 num_unformed = 0
                 self._note("its link was lost while it warmed up")
-            first_s = self._membership.linker.config.reconnect_s
-            await asyncio.sleep(min(first_s * 2**num_pauses, _LONGEST_PAUSE_S))
-            num_pauses += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _catches_up(
         self, new: Drafter, connection: DrafterConnection, model: ModelInfo, epoch: int
@@ -88,7 +88,6 @@ class WarmUp:
 
     def _note(self, trouble: str) -> None:
         self.trouble = trouble
-        num_unsaid = self._repeats.take(trouble)
-        if num_unsaid is not None:
-            repeated = {"repeated": num_unsaid} if num_unsaid else {}
+        repeated = self._repeats.facts(trouble)
+        if repeated is not None:
             log.warning("swap.tries_again", why=trouble, **repeated)

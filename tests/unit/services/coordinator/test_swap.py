@@ -353,6 +353,18 @@ async def test_a_model_that_loads_for_too_long_is_said(world):
     with pytest.raises(WorkerUnavailableError, match=r"still loading 'new' after 0\.1"):
         await world.swapper.swap(IN_PLACE, 0.2)
     gate.set()
+    assert world.old.dropped == [0], "it may have loaded it just then"
+    await old_one_stays(world)
+
+
+async def test_whoever_leaves_while_a_model_loads_leaves_the_old_one_in_place(world):
+    world.old.load_gate = asyncio.Event()
+    swap = begin(world)
+    await settled()
+    swap.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await swap
+    assert world.old.dropped == [0]
     await old_one_stays(world)
 
 
