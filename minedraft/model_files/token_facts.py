@@ -34,8 +34,8 @@ from minedraft.model_files.text_pipeline import replaced_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MAX_EOS_TOKENS: Final = 1024
-"""Most ids that end a sequence; real models have up to 5."""
+MAX_EOS_TOKENS: Final = 256
+"""Most ids that end a sequence, and that a coordinator takes; real models have up to 5."""
 
 
 @dataclass(frozen=True, slots=True)

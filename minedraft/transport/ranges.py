@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS, StepTiming
+from minedraft.validation import MAX_LOGPROBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ MAX_DURATION_NS: Final = 10**15
 MAX_DRAFT_WAIT_NS: Final = 600 * 10**9
 MAX_WARM_UP_ROWS: Final = MAX_BATCHES * MAX_ROWS
 """A warm-up plan has rows of all batches."""
-MAX_LOGPROBS: Final = 20
 MIN_LOGPROB: Final = -9999.0
 _DURATIONS: Final = tuple(name for name in StepTiming.__slots__ if name != "started_unix_ns")
 

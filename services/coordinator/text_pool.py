@@ -41,6 +41,9 @@ MAX_WAITING_BYTES: Final = 1 << 26
 NUM_WORKERS: Final = 2
 """Texts that are tokenized at a time: one that takes long does not keep everybody waiting."""
 _START_S: Final = 60.0
+"""Longest that a text waits for the process."""
+_LOAD_S: Final = 300.0
+"""Longest that the process may take to load; then it is started again."""
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 30.0
 _BURIAL_S: Final = 5.0
@@ -257,7 +260,8 @@ class TextPool:
                     await asyncio.wait((starting,))
                 finally:
                     process = await starting
-            said = (await loop.sock_recv(ours, 1024)).decode().strip()
+            async with asyncio.timeout(_LOAD_S):
+                said = (await loop.sock_recv(ours, 1024)).decode().strip()
             if said != self._fingerprint:
                 return "it loaded another tokenizer" if said else "it could not load the tokenizer"
             self._control = ours

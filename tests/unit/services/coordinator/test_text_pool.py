@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -231,6 +232,24 @@ async def test_another_tokenizer_than_the_coordinators_own_is_not_used(tmp_path,
     async with pool(directory(tmp_path / "m"), fingerprint="other") as (texts, _):
         with pytest.raises(WorkerUnavailableError, match="no process to tokenize with"):
             await encode(texts, "x")
+
+
+async def test_a_process_that_never_loads_is_started_again(tmp_path, monkeypatch):
+    real, stuck = text_pool._start, []
+
+    def start(model_dir: str, fd: int) -> subprocess.Popen[bytes]:
+        if stuck:
+            return real(model_dir, fd)
+        stuck.append(subprocess.Popen(["sleep", "60"], pass_fds=(fd,), start_new_session=True))
+        return stuck[0]
+
+    monkeypatch.setattr(text_pool, "_start", start)
+    monkeypatch.setattr(text_pool, "_LOAD_S", 0.05)
+    async with pool(directory(tmp_path / "m")) as (texts, tokenizer):
+        while not stuck or stuck[0].returncode is None:  # noqa: ASYNC110 the event is elsewhere
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(text_pool, "_LOAD_S", 60.0)
+        assert await encode(texts, "x") == tuple(tokenizer.encode("x"))
 
 
 async def test_what_waits_for_its_turn_is_bounded_in_number_and_size(tmp_path, monkeypatch):
