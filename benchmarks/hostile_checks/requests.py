@@ -129,14 +129,17 @@ async def large_requests(stage: Stage) -> None:
                 calm.append(watched.longest(began, time.monotonic()))
             stalls: dict[str, float] = {}
             answers: dict[str, str] = {}
+            grown: dict[str, float] = {}
             for name, request in requests:
                 for number in (1, 8):
+                    trial.forget_peaks()
                     began = time.monotonic()
                     got = await asyncio.gather(*(send(channel, request) for _ in range(number)))
                     await asyncio.sleep(_SETTLE_S)
                     label = name if number == 1 else f"{name}, eight times"
                     stalls[label] = watched.longest(began, time.monotonic())
                     answers[label] = ", ".join(sorted(set(got)))
+                    grown[label] = trial.peak_bytes("coordinator") / 2**20
     usual = max(calm)
     worst = sorted(stalls, key=stalls.__getitem__, reverse=True)
     stage.say(

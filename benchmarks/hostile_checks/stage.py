@@ -53,12 +53,20 @@ class Trial:
     load: SteadyLoad
     idle_bytes: dict[str, int]
     """Resident memory per role before the load."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """Most resident memory per role until the last time that was forgotten."""
 
     def peak_bytes(self, role: str) -> int:
         """Most resident memory of a role since it began to serve."""
         status = Path(f"/proc/{self.fleet.services[role].pid}/status").read_text(encoding="ascii")
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
+
+    def forget_peaks(self) -> None:
+        """Begin the peaks of memory anew; they are kept for the trial's own line."""
+        for role, service in self.fleet.services.items():
+            self.peaks[role] = max(self.peaks.get(role, 0), self.peak_bytes(role))
+            _reset_peak(service.pid)
 
     async def streams_again(self) -> None:
         """Wait until every slot has had a token from now on."""
@@ -207,8 +215,8 @@ class Stage:
         except TimeoutError:
             status = await trial.watcher.status()
             self.say(f"{name}: blocks that are not back", status.num_blocks_used, 0)
-        peak = trial.peak_bytes("coordinator") / trial.idle_bytes["coordinator"]
-        self.memory[name] = peak
+        peak = max(trial.peak_bytes("coordinator"), trial.peaks.get("coordinator", 0))
+        self.memory[name] = peak / trial.idle_bytes["coordinator"]
 
 
 def _reset_peak(pid: int) -> None:

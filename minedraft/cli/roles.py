@@ -20,7 +20,7 @@ import structlog
 import typer
 
 from minedraft import log
-from minedraft.cli import config_options, kernel_caches
+from minedraft.cli import config_options, heap, kernel_caches
 from minedraft.cli.commands import CommandGroup
 from minedraft.cli.options import secured
 from minedraft.cli.swap import swap
@@ -106,6 +106,8 @@ def command(role: str) -> Callable[..., None]:
             )
         kernel_caches.bound()
         signal.signal(signal.SIGTERM, _end)  # torch takes seconds; `serve` takes over
+        if role == "coordinator":  # strangers' messages end here; a worker's memory is its model's
+            heap.give_back()
         app = importlib.import_module(f"minedraft.services.{role}.app")
         asyncio.run(serve(cast("Run", app.run), config, parent_fd))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import traceback
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -171,8 +172,21 @@ def _leaf(err: Exception) -> Exception:
     return err
 
 
+def _let_go(err: BaseException | None) -> None:
+    """Clear what the frames of an error hold, the request above all.
+
+    grpc keeps the error of an aborted call in the call's state, to which the frames lead back: a
+    cycle. A refused request of 4 MB would wait in it for the collector.
+    """
+    while err is not None:
+        traceback.clear_frames(err.__traceback__)
+        err = err.__cause__ or err.__context__
+
+
 async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> NoReturn:
+    _let_go(err)
     err = _leaf(err)
+    _let_go(err)
     if isinstance(err, DecodeError):  # of a stream; see `first_message` for single requests
         err = errors.InvalidRequestError(str(err))  # names the type; no words of the message
     if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
@@ -223,6 +237,7 @@ def _wrap_unary(inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
         try:
             return await inner(request, context)
         except Exception as err:  # noqa: BLE001 turned into a status, never swallowed
+            request = None  # as `_let_go`: this frame is part of the cycle
             await _fail(context, err)
 
     return unary
@@ -238,6 +253,7 @@ def _wrap_stream(
                 async for item in items:
                     yield item
         except Exception as err:  # noqa: BLE001 turned into a status, never swallowed
+            request = None  # as `_let_go`: this frame is part of the cycle
             await _fail(context, err)
 
     return stream

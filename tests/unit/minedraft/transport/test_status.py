@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from contextlib import asynccontextmanager
 
 import grpc
@@ -322,3 +324,33 @@ async def test_a_handler_may_abort_by_itself():
     async with served() as (_servicer, channel):
         wire = await failed(channel, "Refuses")
     assert (wire.code(), wire.details()) == (grpc.StatusCode.NOT_FOUND, "gone")
+
+
+class Held:
+    """Something large that a handler has made of a request."""
+
+
+@pytest.mark.parametrize("method", ["UnaryUnary", "UnaryStream"])
+async def test_a_refused_call_keeps_nothing_of_its_request_until_the_collector_comes(method):
+    made = []
+
+    async with served() as (servicer, channel):
+
+        def refuse():
+            held = Held()
+            made.append(weakref.ref(held))
+            try:
+                raise KeyError(str(held))  # the cause's frames count as well
+            except KeyError as err:
+                raise errors.InvalidRequestError("text: too long", field="text") from err
+
+        servicer._end = refuse
+        gc.collect()
+        gc.disable()
+        try:
+            with pytest.raises(grpc.aio.AioRpcError, match="too long"):
+                await call(channel, method)
+            await asyncio.sleep(0)
+            assert [ref() for ref in made] == [None]
+        finally:
+            gc.enable()
