@@ -149,4 +149,11 @@ async def large_requests(stage: Stage) -> None:
         detail=f"undisturbed {1e3 * statistics.median(calm):.0f} ms, at most {1e3 * usual:.0f}; "
         + "; ".join(f"{name}: {1e3 * stalls[name]:.0f} ms, {answers[name]}" for name in worst[:4]),
     )
+    largest = max(grown, key=grown.__getitem__)
+    stage.say(
+        "large requests: coordinator's most memory, MiB above idle",
+        grown[largest] - trial.idle_bytes["coordinator"] / 2**20,
+        0.5 * trial.idle_bytes["coordinator"] / 2**20,
+        detail=largest,
+    )
     stage.say("large requests: tokens of the watched stream that changed", watched.num_changed, 0)
