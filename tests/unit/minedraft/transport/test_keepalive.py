@@ -88,7 +88,8 @@ async def test_both_ends_notice_a_silent_network_in_time(monkeypatch, flows, swa
             await call.read()
         proxy.swallows = swallows
         async with asyncio.timeout(LIMIT_S):
-            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            # INTERNAL: a write was under way when the connection was given up.
+            assert await call.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL}
             await service.ended.wait()
         saying.cancel()
         await asyncio.wait((saying,))

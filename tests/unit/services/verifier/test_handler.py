@@ -40,6 +40,7 @@ class Receiver:
 
 class World:
     def __init__(self, executor) -> None:
+        self.step_id = 4
         self.engine = VerifyEngine(FakeRunner(), Acceptance.COUPLED)
         self.receivers: dict[int, Receiver] = {}
         self.handler = Handler(
@@ -63,7 +64,8 @@ class World:
     async def start(self, epoch: int, *, k: int = 2):
         row = VerifyRow(RowId(1), 3, (), 0, 3, k, (0, 1), 0)
         opens = (OpenRow(RowId(1), (1, 2, 3), (), RowParams()),)
-        plan = VerifyPlan(5, 0, epoch, (row,), opens, draft_timeout_ns=3 * 10**9)
+        self.step_id += 1
+        plan = VerifyPlan(self.step_id, 0, epoch, (row,), opens, draft_timeout_ns=3 * 10**9)
         return await self.handler.start_plan(plan, time.perf_counter_ns())
 
 
