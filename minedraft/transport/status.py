@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import traceback
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -173,26 +172,28 @@ def _leaf(err: Exception) -> Exception:
 
 
 def _let_go(err: BaseException | None) -> None:
-    """Clear what the frames of an error hold, the request above all.
+    """Drop the frames of an error and of its causes, which hold the request.
 
     grpc keeps the error of an aborted call in the call's state, to which the frames lead back: a
     cycle. A refused request of 4 MB would wait in it for the collector.
     """
-    while err is not None:
-        traceback.clear_frames(err.__traceback__)
+    seen: set[int] = set()
+    while err is not None and id(err) not in seen:
+        seen.add(id(err))
+        err.__traceback__ = None
         err = err.__cause__ or err.__context__
 
 
 async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> NoReturn:
-    _let_go(err)
-    err = _leaf(err)
-    _let_go(err)
+    group, err = err, _leaf(err)
     if isinstance(err, DecodeError):  # of a stream; see `first_message` for single requests
         err = errors.InvalidRequestError(str(err))  # names the type; no words of the message
     if isinstance(err, grpc.aio.AbortError):  # the handler already ended the RPC itself
         raise err
     try:
         if isinstance(err, errors.MineDraftError):
+            _let_go(group)
+            _let_go(err)
             await abort(context, err)
         if isinstance(err, grpc.aio.InternalError):
             raise err
