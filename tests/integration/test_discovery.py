@@ -15,6 +15,7 @@ async def test_drafters_of_a_name_join_as_they_appear_and_leave_when_gone(monkey
     class Members(membership.Membership):
         def __init__(self):
             self.drafters = []
+            self._reconnect_s = 0.01
 
         def join(self, member):
             joined.append((member.address, member.server_name))
