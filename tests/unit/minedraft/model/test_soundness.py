@@ -44,8 +44,11 @@ def runner_of(families):
         runner = load_runner(
             families(name), dtype=dtype, num_blocks=75, block_size=BLOCK, self_test=False
         )
+        embedding = runner._model.get_input_embeddings()
+        # Of its own, where the head shares it and no packed copy of the head was made at load.
+        embedding.weight = torch.nn.Parameter(embedding.weight.detach().clone(), False)
         with torch.no_grad():
-            runner._model.get_input_embeddings().weight[BAD] = value
+            embedding.weight[BAD] = value
         for stack in runner._pool._stacks:
             stack.fill_(stale)
         return runner
