@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
@@ -141,12 +142,13 @@ class _Chain:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes the standard library's lines; one that cannot be formatted is named."""
+    """Writes the standard library's lines; one that cannot be formatted is named. Never raises."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name
         """Write what is left of a line."""
         facts = {"event": "log.unformatted", "level": record.levelname.lower()}
-        self.stream.write(dumps({**facts, "logger": record.name}) + "\n")
+        with suppress(OSError, ValueError):  # a stream of the caller's that is full, or closed
+            self.stream.write(dumps({**facts, "logger": record.name}) + "\n")
 
 
 def _json_end() -> list[Processor]:

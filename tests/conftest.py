@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import sys
 from pathlib import Path
@@ -83,8 +84,8 @@ def _no_traceback(_logger, _name, event):
 def plain_logs(monkeypatch):
     """Every test starts with plain logs to its own stdout and without bound context.
 
-    Commands configure structlog for their process. Loggers must not keep that: their stream is
-    closed when the test ends.
+    Commands configure structlog and logging for their process. Loggers must not keep that: their
+    stream is closed when the test ends.
     """
     monkeypatch.setattr(structlog, "configure", _uncached)
     _uncached(
@@ -99,7 +100,12 @@ def plain_logs(monkeypatch):
         logger_factory=structlog.PrintLoggerFactory(),
     )
     structlog.contextvars.clear_contextvars()
+    level = logging.root.level
     yield
+    for handler in logging.root.handlers[:]:
+        if type(handler).__module__ == "minedraft.log":
+            logging.root.removeHandler(handler)
+    logging.root.setLevel(level)
     structlog.contextvars.clear_contextvars()
 
 

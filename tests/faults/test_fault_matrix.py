@@ -58,9 +58,11 @@ async def test_a_fault_changes_nothing(
         counters = status.counters
         assert sum(counters.num_finished.values()) == counters.num_requests
         assert counters.num_accepted_tokens <= counters.num_draft_tokens
-        (again,) = await world.run_load(8, num_requests=1)
-        assert again.token_ids == undisturbed[0][:8]
-        assert again.speculation.num_drafts
+        num_drafts = 0
+        while not num_drafts:  # they flow again, if not at once: a drafter that was late is suspect
+            (again,) = await world.run_load(8, num_requests=1)
+            assert again.token_ids == undisturbed[0][:8]
+            num_drafts = again.speculation.num_drafts
         if link == "grpc" and fault.__name__ in {"garbage", "half"}:
             assert world.proxies[role].num_spoiled == 1
     assert len(REQUESTS) == len(results)

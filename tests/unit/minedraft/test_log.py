@@ -109,3 +109,10 @@ def test_a_line_for_a_terminal_has_no_escapes_of_a_peer(stream):
     assert not set(stream.getvalue()) & set("\x1b\x07\x9b\u202e")
     assert "\nready" not in stream.getvalue()
     assert "\\x9b2J\\u202e" in stream.getvalue()
+
+
+def test_a_library_that_logs_into_a_closed_stream_is_not_told():
+    stream = io.StringIO()
+    log.configure("test", stream=stream)
+    stream.close()
+    logging.getLogger("a.library").warning("nobody reads this")
