@@ -42,7 +42,7 @@ class Watcher:
     async def run(self, until: float) -> None:
         clock = asyncio.get_running_loop().time
         while clock() < until:
-            self._mix.watched_id = f"watched-{self.num_streams}"
+            request_id = f"watched-{self.num_streams}"
             last = clock()
             text = []
             stream = self._client.stream(
@@ -50,9 +50,10 @@ class Watcher:
                 temperature=0,
                 max_tokens=WATCHED_TOKENS,
                 ignore_eos=True,
-                request_id=self._mix.watched_id,
+                request_id=request_id,
             )
             async for delta in stream:
+                self._mix.watched_id = request_id  # from now on: an id is whoever's comes first
                 self.longest_gap_s = max(self.longest_gap_s, clock() - last)
                 last = clock()
                 text.append(delta.text)
