@@ -134,7 +134,8 @@ async def _fill(trial: Trial, role: str) -> int:
     own = int(service.address.rpartition(":")[2])
     ports = [port for port in _listening(service.pid) if port != own]
     limit = service.figures()["fds"] + 40
-    resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    soft, hard = resource.prlimit(service.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (limit, hard))
     num_taken = 0
     with ExitStack() as stack:
         for port in ports:
@@ -149,7 +150,7 @@ async def _fill(trial: Trial, role: str) -> int:
                     break
                 num_taken += 1
         await asyncio.sleep(2.0)
-    resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (4096, 4096))
+    resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (soft, hard))
     return num_taken
 
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 GENERATE = "/minedraft.v1.Generation/Generate"
 _ALLOWED_STALL_MS = 50.0
+_ALLOWED_STALL_OF_EIGHT_MS = 200.0
 _WINDOWS = 12
 _WINDOW_S = 1.0
 _SETTLE_S = 0.4
 _MANY = 1_000_000
+_AT_ONCE = 8
 
 
 def _ids(**fields: object) -> pb.GenerateRequest:
@@ -131,24 +133,28 @@ async def large_requests(stage: Stage) -> None:
             answers: dict[str, str] = {}
             grown: dict[str, float] = {}
             for name, request in requests:
-                for number in (1, 8):
+                for number in (1, _AT_ONCE):
                     trial.forget_peaks()
                     began = time.monotonic()
                     got = await asyncio.gather(*(send(channel, request) for _ in range(number)))
                     await asyncio.sleep(_SETTLE_S)
-                    label = name if number == 1 else f"{name}, eight times"
+                    label = name if number == 1 else f"{name}, {_AT_ONCE} times"
                     stalls[label] = watched.longest(began, time.monotonic())
                     answers[label] = ", ".join(sorted(set(got)))
                     grown[label] = trial.peak_bytes("coordinator") / 2**20
     usual = max(calm)
-    worst = sorted(stalls, key=stalls.__getitem__, reverse=True)
-    stage.say(
-        "longest stall of a stream while large requests come, ms above undisturbed",
-        1e3 * (stalls[worst[0]] - usual),
-        _ALLOWED_STALL_MS,
-        detail=f"undisturbed {1e3 * statistics.median(calm):.0f} ms, at most {1e3 * usual:.0f}; "
-        + "; ".join(f"{name}: {1e3 * stalls[name]:.0f} ms, {answers[name]}" for name in worst[:4]),
-    )
+    limits = {"alone": _ALLOWED_STALL_MS, f"{_AT_ONCE} at once": _ALLOWED_STALL_OF_EIGHT_MS}
+    for how, limit_ms in limits.items():
+        some = [name for name in stalls if name.endswith("times") == (how != "alone")]
+        worst = sorted(some, key=stalls.__getitem__, reverse=True)
+        stage.say(
+            f"longest stall of a stream while large requests come {how}, ms above undisturbed",
+            1e3 * (stalls[worst[0]] - usual),
+            limit_ms,
+            detail=f"undisturbed {1e3 * statistics.median(calm):.0f} ms, at most "
+            f"{1e3 * usual:.0f}; "
+            + "; ".join(f"{n}: {1e3 * stalls[n]:.0f} ms, {answers[n]}" for n in worst[:3]),
+        )
     largest = max(grown, key=grown.__getitem__)
     stage.say(
         "large requests: coordinator's most memory, MiB above idle",
