@@ -25,6 +25,8 @@ class Watched:
         """(when it ended, its length), monotonic seconds."""
         self.reference: list[int] = []
         self.num_changed = 0
+        self.num_tokens_now = 0
+        """Of the stream that is running."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -43,6 +45,7 @@ class Watched:
     async def _stream_on(self) -> None:
         while True:
             got: list[int] = []
+            self.num_tokens_now = 0
             last = 0.0
             stream = self._client.stream(
                 _PROMPT, max_tokens=self._num_tokens, temperature=0.0, ignore_eos=True
@@ -53,6 +56,7 @@ class Watched:
                     self.gaps.append((now, now - last))
                 last = now
                 got.extend(delta.token_ids)
+                self.num_tokens_now = len(got)
                 if self.reference:
                     at = len(got)
                     want = self.reference[at - len(delta.token_ids) : at]
