@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, Final, NewType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,6 +130,13 @@ class TokenLogprobs:
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
     """The n likeliest (id, log-probability), likeliest first."""
+
+
+MAX_VOCAB_SIZE: Final = 2**22
+"""The largest real vocabularies have some 2^18 tokens."""
+MAX_MODEL_LEN: Final = 2**24
+MAX_EOS_IDS: Final = 256
+"""Most ids that end a sequence; real models have up to 5."""
 
 
 @dataclass(frozen=True, slots=True)

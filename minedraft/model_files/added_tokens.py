@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from minedraft.model_files.json_file import JsonObject, is_integer, refusal
+from minedraft.types import MAX_VOCAB_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 """The only tokenizer format read: the tokenizers library's own."""
-MAX_TOKEN_ID: Final = (1 << 24) - 1
-"""Largest id; the largest real vocabularies have some 2^18 tokens."""
+MAX_TOKEN_ID: Final = MAX_VOCAB_SIZE - 1
 NAMED_TOKENS: Final = (
     "bos_token",
     "eos_token",

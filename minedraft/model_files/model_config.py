@@ -10,6 +10,7 @@ from typing import Final
 
 from minedraft.errors import ModelError
 from minedraft.model_files.json_file import JsonObject, is_integer, refusal
+from minedraft.types import MAX_MODEL_LEN, MAX_VOCAB_SIZE
 
 _SELECTS_CODE: Final = frozenset(
     {
@@ -31,13 +32,13 @@ _LARGEST: Final = {
     "hidden_size": 1 << 17,
     "intermediate_size": 1 << 20,
     "kv_lora_rank": 1 << 16,
-    "max_position_embeddings": 1 << 27,
+    "max_position_embeddings": MAX_MODEL_LEN,
     "moe_intermediate_size": 1 << 20,
     "n_embd": 1 << 17,
     "n_head": 1 << 12,
     "n_inner": 1 << 20,
     "n_layer": 1 << 10,
-    "n_positions": 1 << 27,
+    "n_positions": MAX_MODEL_LEN,
     "n_routed_experts": 1 << 13,
     "num_attention_heads": 1 << 12,
     "num_experts": 1 << 13,
@@ -46,7 +47,7 @@ _LARGEST: Final = {
     "num_key_value_heads": 1 << 12,
     "num_local_experts": 1 << 13,
     "q_lora_rank": 1 << 16,
-    "vocab_size": 1 << 24,
+    "vocab_size": MAX_VOCAB_SIZE,
 }
 """Largest value of each size: ten times and more what the largest published models have."""
 _MAY_BE_NONE: Final = frozenset(name for name in _LARGEST if "expert" in name or "lora" in name)

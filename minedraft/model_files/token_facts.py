@@ -12,7 +12,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from minedraft.model_files.added_tokens import (
     MAX_TOKEN_ID,
@@ -30,12 +30,10 @@ from minedraft.model_files.json_file import (
     refusal,
 )
 from minedraft.model_files.text_pipeline import replaced_parts
+from minedraft.types import MAX_EOS_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-MAX_EOS_TOKENS: Final = 256
-"""Most ids that end a sequence, and that a coordinator takes; real models have up to 5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +123,8 @@ def _eos_token_ids(
             raise refusal(source.path, source.name("eos_token_id"), index,
                           f"an id below the vocab_size of config.json, {num_rows}")  # fmt: skip
         found[index] = None
+        if len(found) > MAX_EOS_IDS:
+            source.refuse("eos_token_id", f"at most {MAX_EOS_IDS} token ids over all files")
     if vocabulary is not None and "eos_token" in vocabulary.named:
         found[vocabulary.ids[vocabulary.named["eos_token"]]] = None
     return tuple(found)
@@ -144,8 +144,8 @@ def _declared_eos(*sources: JsonObject | None) -> Iterator[tuple[JsonObject, int
             continue
         value = source.values.get("eos_token_id")
         ids = value if isinstance(value, list) else [value] if value is not None else []
-        if len(ids) > MAX_EOS_TOKENS:
-            source.refuse("eos_token_id", f"at most {MAX_EOS_TOKENS} token ids")
+        if len(ids) > MAX_EOS_IDS:
+            source.refuse("eos_token_id", f"at most {MAX_EOS_IDS} token ids")
         for index in ids:
             if not is_integer(index, 0, MAX_TOKEN_ID):
                 raise refusal(source.path, source.name("eos_token_id"), index, "a token id")

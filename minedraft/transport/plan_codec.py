@@ -20,14 +20,12 @@ from minedraft.plans import (
     WorkerUsage,
 )
 from minedraft.transport import ranges, usage_codec
-from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
+from minedraft.types import MAX_EOS_IDS, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_EOS_IDS = 257
-"""One more than a coordinator takes, and what is made of a message before anybody has looked."""
 _ROW_ERRORS = {RowError.NON_FINITE: verifier_pb2.ROW_ERROR_NON_FINITE}
 _ROW_ERRORS_BACK = {number: error for error, number in _ROW_ERRORS.items()}
 _TIMING_FIELDS = tuple(StepTiming.__slots__)
@@ -63,7 +61,8 @@ def model_info_to_proto(info: ModelInfo) -> types_pb2.ModelInfo:
 def model_info_from_proto(message: types_pb2.ModelInfo) -> ModelInfo:
     """Message -> ModelInfo; of more end tokens than any model has only so many that it shows."""
     values = {name: getattr(message, name) for name in ModelInfo.__slots__}
-    return ModelInfo(**{**values, "eos_token_ids": tuple(message.eos_token_ids[:MAX_EOS_IDS])})
+    # One more than a coordinator takes: nobody has looked at the message yet.
+    return ModelInfo(**{**values, "eos_token_ids": tuple(message.eos_token_ids[: MAX_EOS_IDS + 1])})
 
 
 def params_to_proto(params: RowParams) -> types_pb2.RowParams:

@@ -75,7 +75,7 @@ class CoordinatorConfig:
         _range("q_width", self.q_width, 1, 64)
         _positive("link_timeout_s", self.link_timeout_s)
         _positive("step_timeout_s", self.step_timeout_s)
-        _range("reconnect_s", self.reconnect_s, 0.0, _DAY_S)
+        _range("reconnect_s", self.reconnect_s, 0.01, _DAY_S)
         _range("grace_s", self.grace_s, 0.0, _DAY_S)
         links = (AUTO, *(transport.value for transport in Transport))
         if self.link not in links:

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Final
 from minedraft.errors import ConfigError, IncompatibleWorkerError
 from minedraft.plans import PROTOCOL_VERSION
 from minedraft.security.address import check_dial
-from minedraft.types import Acceptance
+from minedraft.types import MAX_EOS_IDS, MAX_MODEL_LEN, MAX_VOCAB_SIZE, Acceptance
 
 if TYPE_CHECKING:
     from minedraft.plans import WorkerInfo
     from minedraft.types import ModelInfo
 
-MAX_VOCAB_SIZE: Final = 2**22
-MAX_MODEL_LEN: Final = 2**24
 MAX_BLOCK_SIZE: Final = 2**16
 MAX_NUM_BLOCKS: Final = 2**28
-_MAX_EOS_IDS: Final = 256
 _MAX_NAME_CHARS: Final = 4096
 _MAX_WORD_CHARS: Final = 128
 _MAX_SHOWN_CHARS: Final = 64
@@ -146,7 +143,7 @@ def _check_model(role: str, model: ModelInfo, num_token_ids: int) -> None:
     _between(f"{of}max_model_len", model.max_model_len, 1, MAX_MODEL_LEN)
     _between(f"{of}block_size", model.block_size, 1, MAX_BLOCK_SIZE)
     _between(f"{of}num_blocks", model.num_blocks, 0, MAX_NUM_BLOCKS)
-    _between(f"{of}eos_token_ids", len(model.eos_token_ids), 0, _MAX_EOS_IDS, " of them")
+    _between(f"{of}eos_token_ids", len(model.eos_token_ids), 0, MAX_EOS_IDS, " of them")
     for token_id in model.eos_token_ids:
         _between(f"{of}eos_token_ids", token_id, 0, model.vocab_size - 1)
 

@@ -37,6 +37,8 @@ MEMORY_BYTES: Final = 1 << 30
 """Address space that an order may take, beyond what the loaded tokenizer has."""
 LARGE_ORDER_BYTES: Final = 1 << 20
 """A worker ends after an order of this size, to give back the memory that it took."""
+HELLO: Final = b"w"
+"""What a worker says first: it was forked."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -65,7 +67,9 @@ def serve(model_dir: str, control: socket.socket) -> NoReturn:
             if os.fork() == 0:
                 control.close()
                 with suppress(Exception, KeyboardInterrupt):
-                    work(encoder, socket.socket(fileno=fd))
+                    orders = socket.socket(fileno=fd)
+                    orders.sendall(HELLO)
+                    work(encoder, orders)
                 end_at_once()
             os.close(fd)
 

@@ -47,6 +47,8 @@ _LOAD_S: Final = 300.0
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 30.0
 _BURIAL_S: Final = 5.0
+_FORK_S: Final = 10.0
+"""Longest that a worker may take to say that it is there; then who forks it is started again."""
 _HUNG_S: Final = text_child.ORDER_WALL_S + 5
 """The kernel ends a worker before; one that is stopped it does not."""
 
@@ -114,6 +116,7 @@ class TextPool:
         self._fingerprint = fingerprint
         self._control: socket.socket | None = None
         """To the process that forks workers; None while there is none."""
+        self._process: subprocess.Popen[bytes] | None = None
         self._is_up = asyncio.Event()
         self._idle: list[_Worker] = []
         self._slots = asyncio.Semaphore(NUM_WORKERS)
@@ -244,7 +247,21 @@ class TextPool:
             except OSError:
                 ours.close()
                 raise
-        return _Worker(*await asyncio.open_unix_connection(sock=ours))
+        process = self._process
+        worker = _Worker(*await asyncio.open_unix_connection(sock=ours))
+        try:
+            async with asyncio.timeout(_FORK_S):
+                await worker.reader.readexactly(len(text_child.HELLO))
+        except TimeoutError:
+            worker.writer.close()
+            if process is not None and process is self._process:
+                log.warning("text.process_hangs", pid=process.pid)
+                process.kill()
+            raise
+        except (OSError, EOFError):
+            worker.writer.close()
+            raise
+        return worker
 
     async def _run_once(self) -> str:
         """Start the process that forks workers, and watch it; returns why it is over."""
@@ -264,7 +281,7 @@ class TextPool:
                 said = (await loop.sock_recv(ours, 1024)).decode().strip()
             if said != self._fingerprint:
                 return "it loaded another tokenizer" if said else "it could not load the tokenizer"
-            self._control = ours
+            self._control, self._process = ours, process
             self._is_up.set()
             log.info("text.process_up", pid=process.pid)
             await loop.sock_recv(ours, 1)  # it says nothing more: this is its end
@@ -277,7 +294,7 @@ class TextPool:
                     os.killpg(process.pid, signal.SIGKILL)  # with workers that are busy
             raise
         finally:
-            self._control = None
+            self._control = self._process = None
             self._is_up.clear()
             ours.close()  # at which the process and all workers end
             while self._idle:

@@ -39,9 +39,10 @@ class DrafterConfig:
     """KV blocks of the drafter's own pool."""
     block_size: int = 16
     """Tokens a block holds."""
-    max_catch_up_tokens: int = 2048
+    max_catch_up_tokens: int = 512
     """Most committed tokens fed in one step beside drafting; rows that need more are not drafted
-    for until they have caught up."""
+    for until they have caught up. The verifier waits for this step as for any other: feed no more
+    than the coordinator's `prefill_budget_tokens`."""
     model_roots: tuple[str, ...] = ()
     """Directories under which a swap may name models; empty: the parent of `model`."""
     device: str = "cpu"
@@ -72,7 +73,7 @@ class DrafterConfig:
             raise ConfigError(f"num_blocks={self.num_blocks}, want >= 1")
         if not 1 <= self.block_size <= 1024:  # noqa: PLR2004 a block is a page, not a cache
             raise ConfigError(f"block_size={self.block_size}, want 1..1024")
-        if self.max_catch_up_tokens < 1:
-            raise ConfigError(f"max_catch_up_tokens={self.max_catch_up_tokens}, want >= 1")
+        if not 1 <= self.max_catch_up_tokens <= 2**20:
+            raise ConfigError(f"max_catch_up_tokens={self.max_catch_up_tokens}, want 1..{2**20}")
         if self.threads < 1:
             raise ConfigError(f"threads={self.threads}, want >= 1")

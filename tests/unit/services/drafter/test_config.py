@@ -24,6 +24,7 @@ def test_every_kind_can_be_configured(kind):
         {"block_size": 0},
         {"block_size": 1025},
         {"max_catch_up_tokens": 0},
+        {"max_catch_up_tokens": 2**20 + 1},
         {"threads": 0},
     ],
     ids=str,
