@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minedraft.grpc_fork import start_no_threads
+
 if TYPE_CHECKING:
     from minedraft.client import Client, SyncClient
 
 __all__ = ["Client", "SyncClient", "__version__"]
 __version__ = "0.1.0"
+
+start_no_threads()
 
 
 def __getattr__(name: str) -> object:

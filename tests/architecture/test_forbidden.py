@@ -29,12 +29,13 @@ MAY_READ_ENVIRONMENT = {
     "cache.py",
     "nccl_log.py",
     "kernel_caches.py",
+    "grpc_fork.py",
     "grpc_log.py",
     "bf16.py",
 }
 """Settings come in through config.py; the model cache has its customary variables; the logs of
-NCCL and gRPC and the limits of oneDNN can be asked for in no other way. Anybody may pass
-the environment on to a child process: `{**os.environ, ...}`."""
+NCCL, the logs and forks of gRPC and the limits of oneDNN can be asked for in no other way.
+Anybody may pass the environment on to a child process: `{**os.environ, ...}`."""
 
 MAY_SKIP_CLEANUP = {"exit.py"}
 """minedraft/worker/exit.py: when the main thread has ended and only a model's load goes on."""

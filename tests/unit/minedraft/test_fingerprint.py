@@ -112,7 +112,7 @@ def test_150_thousand_tokens_are_cheap(tmp_path):
         begin = time.process_time()
         tokenizer_fingerprint(tmp_path)
         times.append(time.process_time() - begin)
-    assert min(times) < 0.5
+    assert min(times) < 1.0
 
 
 def test_it_loads_neither_torch_nor_the_tokenizers_library():

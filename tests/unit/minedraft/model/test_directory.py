@@ -117,7 +117,7 @@ def test_a_snapshot_of_the_hubs_cache_is_named_by_its_repository(tmp_path, repos
         ({"hidden_size": 2**40}, r"config\.json: hidden_size is 1099511627776, want"),
         ({"num_hidden_layers": 10**9}, r"config\.json: num_hidden_layers is 1000000000, want"),
         ({"num_hidden_layers": 900}, "num_hidden_layers is 900, want at most one per tensor"),
-        ({"vocab_size": 4 * 10**6}, "vocab_size 4000000 x hidden_size 64 is more than the weights'"),
+        ({"vocab_size": 4 * 10**6}, "vocab_size 4000000 x hidden_size 64 is more than"),
         ({"vocab_size": 299}, r"vocab_size is 299, want at least 300, the ids of tokenizer\.json"),
         ({"_attn_implementation": "kernels-community/x"}, "_attn_implementation is 'kernels"),
     ],

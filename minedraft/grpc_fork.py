@@ -1,0 +1,14 @@
+"""gRPC must start no threads in a fork of this process. Loads nothing."""
+
+from __future__ import annotations
+
+import os
+
+
+def start_no_threads() -> None:
+    """Turn gRPC's fork support off, unless somebody has chosen. It is read when gRPC is imported.
+
+    With it gRPC starts threads in a fork, which abort it now and then; without, a fork has none,
+    and a client there says that it does not work (`transport.home_process`).
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
