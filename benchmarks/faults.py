@@ -24,7 +24,7 @@ from minedraft.bench.machine import describe, in_words
 from minedraft.bench.prompts import load_prompts
 from minedraft.client import Client
 from minedraft.hub.pairs import ensure_pair
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "spec_bench.jsonl"
 NUM_TOKENS = 128

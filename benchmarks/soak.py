@@ -34,7 +34,7 @@ from minedraft.bench.prompts import load_prompts
 from minedraft.client import NO_RETRIES, Client, RetryPolicy
 from minedraft.errors import MineDraftError
 from minedraft.hub.pairs import ensure_pair
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from minedraft.link.packet import DraftedRow, DraftPacket
 from minedraft.model.batch import RowInput
 from minedraft.model.loader import load_runner
 from minedraft.model.parallel import wire
 from minedraft.model.parallel.group import RankGroup, RankSpec
 from minedraft.model.parallel.leader import Leader
+from minedraft.packets.packet import DraftedRow, DraftPacket
 from minedraft.plans import OpenRow, VerifyPlan, VerifyRow
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.types import Acceptance, RowId, RowParams

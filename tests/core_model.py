@@ -14,8 +14,8 @@ import pytest
 from minedraft.admin import Mode
 from minedraft.errors import InvalidRequestError, QueueFullError
 from minedraft.plans import VerifyPlan, VerifyResult
-from minedraft.services.coordinator.core import Core
-from minedraft.services.coordinator.request import Phase, Request
+from minedraft.services.coordinator.core.core import Core
+from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.types import RequestId, RowParams, Speculation
 from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation
 

@@ -15,10 +15,10 @@ import grpc
 from minedraft.admin import Mode
 from minedraft.plans import WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.coordinator.core import Core
+from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.engine import Engine
-from minedraft.services.coordinator.membership import Membership
 from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.workers.membership import Membership
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, server_options
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.status import ErrorInterceptor

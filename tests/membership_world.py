@@ -15,12 +15,12 @@ from typing import Self
 from minedraft.admin import Mode
 from minedraft.errors import WorkerHeldError, WorkerUnavailableError
 from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity, WorkerInfo
-from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.coordinator.core import Core
+from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.engine import Engine
-from minedraft.services.coordinator.membership import Membership
 from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.workers import membership as membership_module
+from minedraft.services.coordinator.workers.membership import Membership
 from tests.worker_doubles import DrafterDouble, VerifierDouble
 
 FINGERPRINT = "f"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from minedraft.link.packet import DraftPacket
+    from minedraft.packets.packet import DraftPacket
 
 OnLost: TypeAlias = Callable[[int, str], None]
 """Called with (epoch, reason) when the link breaks, from any thread: at most once per endpoint,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import OnLost
-    from minedraft.link.packet import DraftPacket
-    from minedraft.link.rows import Words
     from minedraft.link.spec import LinkSpec
+    from minedraft.packets.packet import DraftPacket
+    from minedraft.packets.rows import Words
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from minedraft.errors import StateError
 from minedraft.link.endpoints import LinkCounters
 
 if TYPE_CHECKING:
-    from minedraft.link.packet import DraftPacket
+    from minedraft.packets.packet import DraftPacket
 
 CAPACITY = 32
 

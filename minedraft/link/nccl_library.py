@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from minedraft.link.nccl_wire import Library, Stage
-    from minedraft.link.rows import Words
+    from minedraft.packets.rows import Words
 
 P = ParamSpec("P")
 T = TypeVar("T")

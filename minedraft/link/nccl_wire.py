@@ -16,7 +16,7 @@ from minedraft.errors import WorkerUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from minedraft.link.rows import Words
+    from minedraft.packets.rows import Words
 
 VERIFIER: Final = 0
 """Rank of the receiver."""

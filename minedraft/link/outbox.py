@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minedraft.link.rows import Words
+    from minedraft.packets.rows import Words
 
 CAPACITY = 32
 """Packets a queue holds: several rings of batches; more means that the peer does not take them."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import OnLost
-    from minedraft.link.packet import DraftPacket
     from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.packets.packet import DraftPacket
 
 
 class LinkSender:

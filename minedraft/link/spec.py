@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from minedraft.errors import ConfigError, InvalidRequestError
-from minedraft.link.packet import PacketLayout
+from minedraft.packets.packet import PacketLayout
 
 if TYPE_CHECKING:
     from minedraft.security.credentials import Credentials

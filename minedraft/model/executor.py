@@ -98,7 +98,7 @@ class DeviceExecutor:
     def abandon(self) -> None:
         """Let `close` not wait for the piece in progress: it takes too long, and nobody needs it.
 
-        The interpreter still waits for it when it ends (see `minedraft.worker.exit`).
+        The interpreter still waits for it when it ends (see `minedraft.exit`).
         """
         self._is_abandoned = True
 

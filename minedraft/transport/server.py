@@ -15,11 +15,11 @@ from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig, is_loopback
 from minedraft.security.credentials import Credentials
 from minedraft.security.interceptor import AuthInterceptor
-from minedraft.security.slow_reader import SlowReaderInterceptor
 from minedraft.transport.channel import server_options
 from minedraft.transport.first_message import FirstMessageInterceptor
 from minedraft.transport.health import HealthServer
 from minedraft.transport.limits import MAX_CALLS
+from minedraft.transport.slow_reader import SlowReaderInterceptor
 from minedraft.transport.status import ErrorInterceptor, abort
 
 if TYPE_CHECKING:

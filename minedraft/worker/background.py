@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from minedraft.worker.exit import leave_behind
+from minedraft.exit import leave_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

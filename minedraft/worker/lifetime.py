@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
+from minedraft.exit import leave_behind
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
 from minedraft.transport.server import serve
-from minedraft.worker.exit import leave_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

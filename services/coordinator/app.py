@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.admin import Mode
+from minedraft.identity import draw_identity
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
-from minedraft.services.coordinator.core import Core
+from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.engine import Engine
 from minedraft.services.coordinator.handler import Handler
-from minedraft.services.coordinator.membership import Membership
-from minedraft.services.coordinator.text_pool import TextPool
+from minedraft.services.coordinator.text.pool import TextPool
+from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from minedraft.services.coordinator.timeline import Timeline
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.workers.membership import Membership
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
 from minedraft.transport.server import serve
-from minedraft.worker.identity import draw_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

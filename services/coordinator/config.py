@@ -9,8 +9,8 @@ from minedraft.link.spec import Transport
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
-from minedraft.services.coordinator.discovery import DrafterName
-from minedraft.services.coordinator.transport_choice import AUTO
+from minedraft.services.coordinator.workers.discovery import DrafterName
+from minedraft.services.coordinator.workers.transport_choice import AUTO
 
 _DAY_S = 86400.0
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
-    from minedraft.services.coordinator.core import Core
-    from minedraft.services.coordinator.output import Finish, OutputProcessor
-    from minedraft.services.coordinator.request import Request
+    from minedraft.services.coordinator.core.core import Core
+    from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.streams import EventStream
+    from minedraft.services.coordinator.text.output import Finish, OutputProcessor
     from minedraft.services.coordinator.timeline import Timeline
     from minedraft.types import ModelInfo, RequestId, TokenLogprobs
 

@@ -24,7 +24,7 @@ from minedraft.security.address import check_dial
 from minedraft.security.caller import ANYBODY
 from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
-from minedraft.services.coordinator.swap import Swapper
+from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.types import FinishReason
 from minedraft.validation import MAX_SAMPLES, validate_abort
 from minedraft.worker.memory import resident_bytes
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from minedraft.security.caller import Caller
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.engine import Engine, Sample
-    from minedraft.services.coordinator.membership import Membership
     from minedraft.services.coordinator.streams import EventStream
-    from minedraft.services.coordinator.text_pool import Texts
-    from minedraft.services.coordinator.tokenizer import Tokenizer
+    from minedraft.services.coordinator.text.pool import Texts
+    from minedraft.services.coordinator.text.tokenizer import Tokenizer
+    from minedraft.services.coordinator.workers.membership import Membership
     from minedraft.types import ModelInfo
 
 log = structlog.get_logger(__name__)

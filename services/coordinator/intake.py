@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.errors import InvalidRequestError
+from minedraft.services.coordinator.core.request import Request
 from minedraft.services.coordinator.engine import Sample
-from minedraft.services.coordinator.output import OutputProcessor
-from minedraft.services.coordinator.request import Request
 from minedraft.services.coordinator.streams import EventStream
+from minedraft.services.coordinator.text.output import OutputProcessor
 from minedraft.types import RequestId, RowParams
 from minedraft.validation import (
     resolve_max_tokens,
@@ -33,8 +33,8 @@ from minedraft.validation import (
 
 if TYPE_CHECKING:
     from minedraft.api import GenerationRequest
-    from minedraft.services.coordinator.text_pool import Texts
-    from minedraft.services.coordinator.tokenizer import Tokenizer
+    from minedraft.services.coordinator.text.pool import Texts
+    from minedraft.services.coordinator.text.tokenizer import Tokenizer
     from minedraft.types import ModelInfo, SamplingParams
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.errors import ModelError
+from minedraft.identity import draw_identity
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.security.credentials import Credentials
@@ -17,7 +18,6 @@ from minedraft.services.drafter.handler import Handler
 from minedraft.services.drafter.model_source import ModelSource
 from minedraft.transport.worker_service import DrafterServicer
 from minedraft.worker.cores import parse_cores
-from minedraft.worker.identity import draw_identity
 from minedraft.worker.lifetime import load, serve_worker
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minedraft.link.packet import DraftedRow, DraftPacket
 from minedraft.model.batch import RowInput
 from minedraft.model.noise import Stream, uniform_at
 from minedraft.model.sampling import BROKEN, Position, SamplingRow, draw, draw_with_q
+from minedraft.packets.packet import DraftedRow, DraftPacket
 from minedraft.plans import DraftResult
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.proposal import replacement, scripted

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.errors import ModelError
+from minedraft.identity import draw_identity
 from minedraft.link.spec import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.security.credentials import Credentials
@@ -21,7 +22,6 @@ from minedraft.transport.token_link import SERVICE_NAME as TOKEN_LINK_SERVICE
 from minedraft.transport.token_link import TokenLinkServicer
 from minedraft.transport.worker_service import VerifierServicer, add_token_link
 from minedraft.types import Acceptance
-from minedraft.worker.identity import draw_identity
 from minedraft.worker.lifetime import load, serve_worker
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import DraftReceiver
-    from minedraft.link.packet import DraftPacket
     from minedraft.link.spec import LinkOptions, LinkSpec
     from minedraft.model.executor import DeviceExecutor
+    from minedraft.packets.packet import DraftPacket
     from minedraft.plans import VerifyPlan, VerifyResult, WorkerIdentity
     from minedraft.services.verifier.verify_engine import VerifyEngine
     from minedraft.transport.rendezvous import Rendezvous

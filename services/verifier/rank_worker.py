@@ -16,8 +16,8 @@ import structlog
 
 from minedraft import log as logs
 from minedraft.errors import ConfigError, MineDraftError
+from minedraft.exit import end_quickly
 from minedraft.services.verifier.rank_process import UP, RankOrder
-from minedraft.worker.exit import end_quickly
 
 log = structlog.get_logger(__name__)
 

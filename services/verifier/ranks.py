@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from minedraft.errors import MineDraftError, WorkerUnavailableError
+from minedraft.exit import end_quickly
 from minedraft.model.loader import load_runner, refuse_ranks
 from minedraft.model.parallel.group import RankGroup, RankSpec
 from minedraft.model.parallel.leader import Leader
 from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.services.verifier.rank_process import RankOrder, RankProcess
-from minedraft.worker.exit import end_quickly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -21,8 +21,8 @@ from minedraft.worker.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minedraft.link.packet import DraftedRow, DraftPacket
     from minedraft.model.runner import ModelRunner
+    from minedraft.packets.packet import DraftedRow, DraftPacket
     from minedraft.plans import VerifyPlan, VerifyRow
     from minedraft.types import Acceptance, RowId
 

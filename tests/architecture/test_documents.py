@@ -7,7 +7,7 @@ import re
 import pytest
 
 from minedraft.cli.main import app
-from minedraft.services.coordinator.request import TRANSITIONS
+from minedraft.services.coordinator.core.request import TRANSITIONS
 from tests.architecture.sources import ROOT
 
 DOCUMENTS = sorted(

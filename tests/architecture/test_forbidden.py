@@ -38,7 +38,7 @@ NCCL, the logs and forks of gRPC and the limits of oneDNN can be asked for in no
 Anybody may pass the environment on to a child process: `{**os.environ, ...}`."""
 
 MAY_SKIP_CLEANUP = {"exit.py"}
-"""minedraft/worker/exit.py: when the main thread has ended and only a model's load goes on."""
+"""minedraft/exit.py: when the main thread has ended and only a model's load goes on."""
 
 
 def complaints(tree: ast.Module, file_name: str) -> list[str]:

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 import minedraft
-from minedraft.services.coordinator.text_child import MEMORY_BYTES
-from minedraft.services.coordinator.text_pool import NUM_WORKERS
+from minedraft.services.coordinator.text.child import MEMORY_BYTES
+from minedraft.services.coordinator.text.pool import NUM_WORKERS
 from tests.deploy.rendered import EXTRA_COMPONENTS, K8S, OVERLAYS, ROLES, WORKERS, rendered
 
 EVERYTHING = [(name, ()) for name in OVERLAYS] + [("one-node", EXTRA_COMPONENTS)]

@@ -10,7 +10,7 @@ import asyncio
 
 import numpy as np
 
-from minedraft.link.packet import DraftedRow, DraftPacket
+from minedraft.packets.packet import DraftedRow, DraftPacket
 from tests.faults.world import World, is_up, worker_of
 
 ROLES = ("drafter", "verifier", "coordinator")

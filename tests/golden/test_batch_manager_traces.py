@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.services.coordinator.batch_manager import BatchManager
+from minedraft.services.coordinator.core.batch_manager import BatchManager
 from minedraft.types import RequestId
 
 TRACES = sorted((Path(__file__).parent / "batch_manager").glob("*.jsonl"))

@@ -10,7 +10,7 @@ import structlog
 import torch
 from transformers import AutoModelForCausalLM
 
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from tests.tiny_models import make_tiny_llama
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from minedraft.services.coordinator import membership
-from minedraft.services.coordinator.discovery import DrafterName
+from minedraft.services.coordinator.workers import membership
+from minedraft.services.coordinator.workers.discovery import DrafterName
 
 
 async def test_drafters_of_a_name_join_as_they_appear_and_leave_when_gone(monkeypatch):

@@ -17,7 +17,7 @@ from minedraft.client import NO_RETRIES, Client
 from minedraft.errors import ProtocolError
 from minedraft.services.coordinator.app import run as run_coordinator
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.coordinator.swap import Swapper
+from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.app import run as run_verifier

@@ -6,7 +6,7 @@ import pytest
 
 from minedraft.admin import SwapOrder
 from minedraft.services.coordinator import engine
-from minedraft.services.coordinator.swap import Swapper
+from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.types import RequestId
 from tests.engine_world import make_sample, read
 from tests.hanging_workers import HangingWorld

@@ -19,8 +19,8 @@ import pytest
 
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link import form
-from minedraft.link.packet import DraftedRow, DraftPacket
 from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.packets.packet import DraftedRow, DraftPacket
 from minedraft.transport.channel import server_options
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.status import ErrorInterceptor

@@ -29,12 +29,12 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.link import grpc as link_grpc
-from minedraft.link.packet import PacketLayout
 from minedraft.link.receiver import LinkReceiver
+from minedraft.packets.packet import PacketLayout
 from minedraft.security.config import SecurityConfig
 from minedraft.security.credentials import Credentials
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.coordinator.text_pool import TextPool
+from minedraft.services.coordinator.text.pool import TextPool
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.services.verifier.config import VerifierConfig

@@ -10,7 +10,7 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from minedraft.model_files.text_pipeline import GENERIC_ARCHITECTURES
 from minedraft.model_files.token_facts import read_token_facts
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from tests.tokenizer_families import (
     FAMILIES,
     LLAMA3_SPLIT,

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from minedraft.client import NO_RETRIES, Client
 from minedraft.errors import PreconditionError, WorkerUnavailableError
-from minedraft.services.coordinator import membership as membership_module
 from minedraft.services.coordinator.app import run as run_coordinator
 from minedraft.services.coordinator.config import CoordinatorConfig
+from minedraft.services.coordinator.workers import membership as membership_module
 from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.app import run as run_verifier

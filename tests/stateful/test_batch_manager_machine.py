@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from minedraft.errors import StateError
-from minedraft.services.coordinator.batch_manager import BatchManager
+from minedraft.services.coordinator.core.batch_manager import BatchManager
 from minedraft.types import RequestId
 
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from minedraft.admin import Mode
 from minedraft.errors import DuplicateRequestError, PreconditionError
-from minedraft.services.coordinator.request import Request
+from minedraft.services.coordinator.core.request import Request
 from minedraft.types import RequestId, RowParams
 from tests.core_model import CONTEXT, CoreModel
 from tests.worker_doubles import VOCAB

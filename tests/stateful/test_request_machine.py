@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from minedraft.errors import StateError
-from minedraft.services.coordinator.request import Event, Phase, Request
+from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.types import RequestId, RowId, RowParams
 
 # Written out by hand, apart from the table under test: event -> {phase: next phase}.

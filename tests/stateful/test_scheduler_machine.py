@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from minedraft.services.coordinator.request import Event, Phase, Request
-from minedraft.services.coordinator.scheduler import Limits, schedule
+from minedraft.services.coordinator.core.request import Event, Phase, Request
+from minedraft.services.coordinator.core.scheduler import Limits, schedule
 from minedraft.types import RequestId, RowId, RowParams
 
 CONTEXT, DRAFTER_CONTEXT = 60, 40

@@ -17,8 +17,8 @@ import structlog
 from minedraft import log as logging
 from minedraft.client import SyncClient
 from minedraft.errors import MineDraftError
+from minedraft.exit import end_at_sigterm
 from minedraft.security.secret import security_in
-from minedraft.worker.exit import end_at_sigterm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,8 @@ import pytest
 
 from minedraft.errors import ProtocolError, StateError, WorkerUnavailableError
 from minedraft.link import grpc as grpc_link
-from minedraft.link.packet import PacketLayout
 from minedraft.link.spec import LinkOptions, Transport
+from minedraft.packets.packet import PacketLayout
 from minedraft.transport.token_link import TokenLinkClient
 
 OPTIONS = LinkOptions(op_timeout_s=10, heartbeat_s=2)

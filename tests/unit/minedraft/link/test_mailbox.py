@@ -7,7 +7,7 @@ import pytest
 
 from minedraft.errors import StateError
 from minedraft.link.mailbox import Mailbox
-from minedraft.link.packet import DraftPacket
+from minedraft.packets.packet import DraftPacket
 
 LONG = 15.0
 

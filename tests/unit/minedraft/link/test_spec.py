@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from minedraft.errors import ConfigError, InvalidRequestError
-from minedraft.link.packet import PacketLayout
 from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.packets.packet import PacketLayout
 
 SPEC = LinkSpec(
     epoch=1,

@@ -120,7 +120,7 @@ def test_strangers_beyond_the_limit_of_open_files_leave_the_link_as_it_was():
 _STRANGERS = """
 import asyncio, os, resource, socket, subprocess, sys, grpc
 from minedraft.link import gloo
-from minedraft.link.packet import DraftedRow, DraftPacket
+from minedraft.packets.packet import DraftedRow, DraftPacket
 from minedraft.link.spec import LinkOptions, LinkSpec, Transport
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.token_link import TokenLinkServicer

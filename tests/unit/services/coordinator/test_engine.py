@@ -18,9 +18,9 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.plans import DraftResult, RowResult, StepTiming
-from minedraft.services.coordinator.output import Finish
-from minedraft.services.coordinator.request import Phase
+from minedraft.services.coordinator.core.request import Phase
 from minedraft.services.coordinator.streams import EventStream
+from minedraft.services.coordinator.text.output import Finish
 from minedraft.types import FinishReason, RequestId, RowError
 from tests.engine_world import EngineWorld, make_sample, read
 from tests.worker_doubles import continuation

@@ -21,7 +21,7 @@ from minedraft.security.caller import ANYBODY, Caller
 from minedraft.services.coordinator import handler as handler_module
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.handler import Handler
-from minedraft.services.coordinator.membership import Membership
+from minedraft.services.coordinator.workers.membership import Membership
 from minedraft.types import FinishReason, SamplingParams
 from tests.engine_world import EngineWorld, make_sample
 from tests.worker_doubles import continuation

@@ -7,7 +7,7 @@ import pytest
 from minedraft.api import GenerationRequest, Message, ResumedSample
 from minedraft.errors import InvalidRequestError
 from minedraft.services.coordinator.intake import Intake, derive_seed, sample_id
-from minedraft.services.coordinator.tokenizer import Tokenizer
+from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from minedraft.types import FinishReason, ModelInfo, SamplingParams, Speculation
 from tests.inline_texts import InlineTexts
 from tests.tiny_tokenizers import byte_level, write

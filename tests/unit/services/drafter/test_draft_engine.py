@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from minedraft.errors import ProtocolError
-from minedraft.link.packet import DraftPacket
+from minedraft.packets.packet import DraftPacket
 from minedraft.plans import DraftPlan, DraftRow, OpenRow
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.draft_engine import DraftEngine

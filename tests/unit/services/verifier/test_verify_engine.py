@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from minedraft.errors import ProtocolError
-from minedraft.link.packet import DraftedRow, DraftPacket
+from minedraft.packets.packet import DraftedRow, DraftPacket
 from minedraft.plans import OpenRow, VerifyPlan, VerifyRow
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.types import Acceptance, RowError, RowId, RowParams

@@ -1,0 +1,67 @@
+"""Whether a verifier's answer makes sense, before anything is committed or counted. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minedraft.errors import ProtocolError
+from minedraft.plans import RowResult
+from minedraft.services.coordinator.core.request import Phase
+
+if TYPE_CHECKING:
+    from minedraft.plans import VerifyResult
+    from minedraft.services.coordinator.core.request import Request
+    from minedraft.services.coordinator.core.residency import Step
+
+
+def live_rows(step: Step, result: VerifyResult, vocab_size: int) -> list[tuple[Request, RowResult]]:
+    """Rows of a step's answer whose requests still live; the others ended meanwhile.
+
+    Raises:
+        ProtocolError: a row makes no sense, or one is missing.
+    """
+    left = dict(step.requests)
+    found = []
+    for row in result.rows:
+        request = left.pop(row.row_id, None)
+        if request is not None:
+            check_row(request, row, step.num_draft_tokens[row.row_id], vocab_size)
+            found.append((request, row))
+    if left:
+        raise ProtocolError(f"step {step.step_id}: rows {sorted(left)} are missing")
+    return found
+
+
+def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:
+    """Raise ProtocolError unless `row` continues `request` within what was planned."""
+    if row == RowResult(row.row_id, request.num_tokens, (), error=row.error) and row.error:
+        return
+    must_sample = request.phase is not Phase.PREFILLING or (
+        request.num_computed == request.num_tokens
+    )
+    fits = (
+        row.error is None
+        and row.base_len == request.num_tokens
+        and bool(row.token_ids) == must_sample
+        and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
+        and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
+        and all(0 <= token_id < vocab_size for token_id in row.token_ids)
+        and _has_its_logprobs(request, row, vocab_size)
+    )
+    if not fits:
+        raise ProtocolError(
+            f"row {row.row_id}: base_len {row.base_len}, {len(row.token_ids)} tokens, "
+            f"{row.num_accepted_tokens} of {row.num_draft_tokens} drafts accepted, "
+            f"but the committed length is {request.num_tokens} ({request.phase.value})"
+        )
+
+
+def _has_its_logprobs(request: Request, row: RowResult, vocab_size: int) -> bool:
+    """Whether there is one entry for each token, of that token, if they were asked for."""
+    wanted = request.params.logprobs
+    if wanted is None:
+        return not row.logprobs
+    return tuple(entry.token_id for entry in row.logprobs) == row.token_ids and all(
+        len(entry.top) <= wanted and all(0 <= token_id < vocab_size for token_id, _ in entry.top)
+        for entry in row.logprobs
+    )

@@ -1,0 +1,379 @@
+"""The coordinator's truth: requests, steps, workers. Pure.
+
+Events in (`submit`, `on_verify_result`, `verifier_lost`, ...), plans out (`plan`). No clock, no
+asyncio, no torch, no protobuf: the same core runs under the engine and under hypothesis.
+
+Per batch at most one step is in flight. As soon as a batch's step is committed its next one is
+planned and goes to both workers at once; each runs its plans first-in first-out and the verifier
+waits for the drafts. With two batches that is MineDraft's rotation; with one it is sequential
+speculation; with k = 0 it is plain decoding.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from minedraft.blocks import BlockAllocator
+from minedraft.errors import (
+    DuplicateRequestError,
+    InvalidRequestError,
+    PreconditionError,
+    QueueFullError,
+)
+from minedraft.services.coordinator.core.answers import live_rows
+from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.counters import Counters
+from minedraft.services.coordinator.core.deaths import Deaths
+from minedraft.services.coordinator.core.drafters import Drafters
+from minedraft.services.coordinator.core.planner import Planner
+from minedraft.services.coordinator.core.request import Event, Phase
+from minedraft.services.coordinator.core.residency import Residency
+from minedraft.services.coordinator.core.suspects import blame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minedraft.admin import Mode
+    from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
+    from minedraft.services.coordinator.core.request import Request
+    from minedraft.types import ModelInfo, RequestId
+
+
+class Core:
+    """See the module docstring.
+
+    Args:
+        mode: How batches rotate.
+        prefill_budget_tokens: Most prompt tokens in one step.
+        max_waiting: Longest queue.
+    """
+
+    def __init__(
+        self, mode: Mode, *, prefill_budget_tokens: int = 512, max_waiting: int = 1024
+    ) -> None:
+        self.mode = mode
+        self.max_waiting = max_waiting
+        self.draft_timeout_ns = 30 * 10**9
+        """Longest wait for drafts; the engine, which has a clock, keeps it up to date."""
+        self._home = Residency(mode.num_batches, mode.max_batch_size)
+        self._counters = Counters()
+        self._drafters = Drafters()
+        self._deaths = Deaths()
+        self._planner = Planner(self._home, self._drafters, self._deaths, prefill_budget_tokens)
+        self._verifier: ModelInfo | None = None
+        self._verify_queue: deque[int] = deque()
+        self._next_arrival = 0
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def check_capacity(self, count: int = 1) -> None:
+        """Check that `count` samples of one request fit into the queue, where all begin.
+
+        Raises:
+            InvalidRequestError: they never will.
+            QueueFullError: not now.
+        """
+        if count > self.max_waiting:
+            raise InvalidRequestError(
+                f"sampling.n is {count}, want at most {self.max_waiting}: max_waiting_requests",
+                field="sampling.n",
+            )
+        if len(self._home.waiting) + count > self.max_waiting:
+            raise QueueFullError(
+                f"{len(self._home.waiting)} requests wait and {count} more do not fit: "
+                f"max_waiting_requests is {self.max_waiting}"
+            )
+
+    def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            DuplicateRequestError: a live request has this id.
+            QueueFullError: the queue is full.
+            InvalidRequestError: it can never fit into the KV pool.
+        """
+        if request.request_id in self._home.live:
+            raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
+        self.check_capacity()
+        if self._verifier is not None and not self._fits(request):
+            raise self.too_large(request)
+        request.arrival = self._next_arrival
+        self._next_arrival += 1
+        self._home.enqueue(request)
+        self._counters.num_requests += 1
+
+    def finish(self, request_id: RequestId, reason: str) -> bool:
+        """End a request (stop, length, abort). Unknown ids are fine.
+
+        Returns:
+            Whether it was live.
+        """
+        request = self._home.live.get(request_id)
+        if request is None:
+            return False
+        self._home.end(request)
+        self._counters.finished(reason)
+        return True
+
+    # -- workers ----------------------------------------------------------------------------
+
+    def verifier_up(self, info: ModelInfo) -> list[Request]:
+        """A verifier session began; it knows no rows.
+
+        Returns:
+            Live requests that its KV pool can never hold; the caller ends them.
+        """
+        self._verifier = info
+        self._home.blocks = BlockAllocator(info.num_blocks, info.block_size)
+        return [r for r in self._home.live.values() if not self._fits(r)]
+
+    def blame(self) -> list[Request]:
+        """The verifier failed at the step it was running: see `suspects`.
+
+        Returns:
+            Live requests that it has failed at too often; the caller ends them.
+        """
+        if not self._verify_queue:
+            return []
+        return blame(self._home.in_flight[self._verify_queue[0]].requests.values())
+
+    def verdict(self, *, has_died: bool) -> list[Request]:
+        """A session begins after one that broke: see `deaths`.
+
+        Returns:
+            Live requests that verifier processes died of; the caller ends them.
+        """
+        return self._deaths.verdict(has_died=has_died)
+
+    def verifier_lost(self, *, may_have_died: bool = False) -> None:
+        """The verifier session ended: every live request starts over from its committed tokens.
+
+        Args:
+            may_have_died: It broke without a word; `verdict` will know.
+        """
+        self._deaths.lost(self._home.in_flight.values() if may_have_died else ())
+        self._verify_queue.clear()
+        self._verifier = None
+        self._home.start_over()
+        self.link_down()
+
+    def drafter_up(self, info: ModelInfo, epoch: int) -> None:
+        """A link was formed to a drafter that knows no rows; it drafts from now on."""
+        self._home.forget_drafter(epoch)
+        self._drafters.serve(info, epoch)
+
+    def drafter_down(self, epoch: int) -> None:
+        """A link is over. Its batches go to the other drafters, or on with k = 0."""
+        self._drafters.drop(epoch)
+        self._home.forget_drafter(epoch)
+
+    def link_down(self) -> None:
+        """All links are over: no drafts until `drafter_up`."""
+        for epoch in self._drafters.epochs:
+            self.drafter_down(epoch)
+
+    def warm_up(self, info: ModelInfo, epoch: int) -> None:
+        """A link was formed to a drafter that shall take over: bring it up to date first."""
+        self._home.forget_drafter(epoch)
+        self._drafters.warm_up(info, epoch)
+
+    @property
+    def warming_epochs(self) -> tuple[int, ...]:
+        """Drafters that are being warmed up."""
+        return tuple(self._drafters.warming)
+
+    def is_ready(self, epoch: int) -> bool:
+        """Whether a warming drafter has caught up, or is gone: nothing more to wait for."""
+        return self._drafters.is_warm(epoch) or epoch not in self._drafters.warming
+
+    def cut_over(self, old: int, new: int) -> None:
+        """The warm drafter `new` takes the place of `old`.
+
+        Steps in flight still get their drafts from `old`: keep its link while `uses(old)`.
+        """
+        self._drafters.cut_over(old, new)
+
+    def uses(self, epoch: int) -> bool:
+        """Whether a step in flight waits for drafts of this epoch."""
+        return any(step.epoch == epoch for step in self._home.in_flight.values())
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def plan(self) -> Iterator[tuple[DraftPlan | None, VerifyPlan]]:
+        """Plan every batch that is idle and has something to do.
+
+        Yields:
+            Plans to send now, the draft plan first. A plan without rows only opens and closes.
+        """
+        if self._verifier is None:
+            return
+        for plans in self._planner.plan(self.mode, self._verifier, self.draft_timeout_ns):
+            if plans[1].rows:
+                self._verify_queue.append(plans[1].batch)
+            yield plans
+
+    def on_draft_result(self, result: DraftResult) -> None:
+        """A drafter is done with a step.
+
+        Raises:
+            ProtocolError: that step was never planned.
+        """
+        self._planner.check_planned(result.step_id)
+        self._counters.num_broken_drafts += result.num_broken
+        if self._drafters.took(result):
+            return
+        step = self._home.in_flight.get(result.batch)
+        if step is None or step.step_id != result.step_id:
+            return  # the verifier's answer came first, or the step is void
+        step.is_drafted = True
+        for request in step.requests.values():
+            if request.phase is Phase.DRAFTING:
+                request.advance(Event.DRAFTS_IN)
+        self._mark_verifying()
+
+    def on_verify_result(self, result: VerifyResult) -> list[tuple[Request, RowResult]]:
+        """A step is verified. The caller commits each request with `commit`.
+
+        Returns:
+            Live requests with new tokens, and those that cannot go on, which the caller ends.
+
+        Raises:
+            ProtocolError: a row does not start from the committed length, or makes no sense. The
+                step stays in flight: it is what the verifier failed at.
+        """
+        self._planner.check_planned(result.step_id)
+        step = self._home.in_flight.get(result.batch)
+        if step is None or step.step_id != result.step_id or self._verifier is None:
+            self._counters.num_stale_results += len(result.rows)
+            return []
+        rows = live_rows(step, result, self._verifier.vocab_size)
+        # Counted only now: an answer that made no sense leaves no trace.
+        self._home.land(step.batch, step.step_id)
+        self._verify_queue.remove(step.batch)
+        if result.num_stale_drafts and not step.is_drafted:
+            self._drafters.suspect(step.epoch)
+        self._counters.verified(result)
+        self._counters.num_stale_results += len(result.rows) - len(rows)
+        told = [(request, row) for request, row in rows if row.token_ids or row.error]
+        for request, row in told:
+            if row.token_ids:
+                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
+        self._mark_verifying()
+        return told
+
+    def commit(self, request: Request, token_ids: tuple[int, ...]) -> None:
+        """Commit the kept part of a row's tokens."""
+        request.commit(token_ids)
+        self._counters.num_output_tokens += len(token_ids)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def verifier_info(self) -> ModelInfo | None:
+        """The verifier's model, or None while there is none."""
+        return self._verifier
+
+    @property
+    def epoch(self) -> int:
+        """Newest epoch of the links in use; 0: none."""
+        return self._drafters.newest
+
+    @property
+    def requests(self) -> dict[RequestId, Request]:
+        """Live requests. Read only."""
+        return self._home.live
+
+    @property
+    def blocks(self) -> BlockAllocator:
+        """KV blocks of the verifier's pool. Read only."""
+        return self._home.blocks
+
+    @property
+    def batches(self) -> BatchManager:
+        """Who is in which batch. Read only."""
+        return self._home.batches
+
+    @property
+    def counters(self) -> Counters:
+        """Totals. Read only."""
+        self._counters.num_preemptions = self._home.num_preemptions
+        return self._counters
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._home.waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Live requests that are in a batch."""
+        return self._home.num_running
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is live and nothing in flight."""
+        return not self._home.live and not self._home.in_flight
+
+    @property
+    def owed_by_verifier(self) -> int:
+        """The step that the verifier is at, even if all its requests have ended; 0: none is."""
+        return min((step.step_id for step in self._home.in_flight.values()), default=0)
+
+    def owed_by_drafter(self, epoch: int) -> int:
+        """What the drafter of this epoch is behind with; another number each time. 0: nothing."""
+        return self._drafters.owed(epoch)
+
+    def in_flight_step(self, batch: int) -> int:
+        """Step id in flight for a batch; 0: none."""
+        step = self._home.in_flight.get(batch)
+        return step.step_id if step is not None else 0
+
+    def phases(self, batch: int) -> dict[str, int]:
+        """Live requests of a batch per phase."""
+        counts: dict[str, int] = {}
+        for request in self._home.members(batch):
+            counts[request.phase.value] = counts.get(request.phase.value, 0) + 1
+        return counts
+
+    def set_mode(self, mode: Mode) -> None:
+        """Change the mode; k at any time, the rest only while idle.
+
+        Raises:
+            PreconditionError: requests are live.
+        """
+        shape = (mode.num_batches, mode.max_batch_size)
+        if shape != (self.mode.num_batches, self.mode.max_batch_size):
+            if not self.is_idle:
+                raise PreconditionError(
+                    f"batches can change only while idle; {len(self.requests)} requests are live, "
+                    f"{len(self._home.in_flight)} steps in flight"
+                )
+            self._home.batches = BatchManager(*shape)
+        self.mode = mode
+
+    def check(self) -> None:
+        """Raise if an invariant is broken; cheap enough for tests and idle moments."""
+        self._home.check()
+
+    def too_large(self, request: Request) -> InvalidRequestError:
+        """The error of a request that the KV pool can never hold."""
+        return InvalidRequestError(
+            f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
+            f"need {self.blocks.blocks_for(request.max_num_computed)} KV blocks, "
+            f"the pool has {self.blocks.num_blocks}",
+            field="sampling.max_tokens",
+        )
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _fits(self, request: Request) -> bool:
+        return self.blocks.blocks_for(request.max_num_computed) <= self.blocks.num_blocks
+
+    def _mark_verifying(self) -> None:
+        """The batch at the head of the verifier's queue is verified once its drafts are in."""
+        if not self._verify_queue:
+            return
+        for request in self._home.in_flight[self._verify_queue[0]].requests.values():
+            if request.phase is Phase.DRAFTED:
+                request.advance(Event.VERIFY)

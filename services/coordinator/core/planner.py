@@ -1,0 +1,177 @@
+"""From the state of requests and workers to the plans that go out now. Pure; decides no rules.
+
+Who joins which batch is `batch_manager`'s, what a batch does in a step `scheduler`'s, who drafts
+for it `drafters`'. This puts them in order and numbers the steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from minedraft.errors import ProtocolError
+from minedraft.plans import DraftPlan, VerifyPlan
+from minedraft.services.coordinator.core.request import Phase
+from minedraft.services.coordinator.core.residency import Step
+from minedraft.services.coordinator.core.scheduler import Limits, StepRows, schedule, warm_up
+from minedraft.services.coordinator.core.suspects import apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minedraft.admin import Mode
+    from minedraft.services.coordinator.core.deaths import Deaths
+    from minedraft.services.coordinator.core.drafters import Drafters
+    from minedraft.services.coordinator.core.residency import Residency
+    from minedraft.types import ModelInfo
+
+    Plans: TypeAlias = tuple[DraftPlan | None, VerifyPlan]
+
+_NOTHING = VerifyPlan(0, 0, 0)
+"""Beside a draft plan that no verify plan belongs to; not sent."""
+
+
+class Planner:
+    """Plans every batch that is idle.
+
+    Args:
+        home: Who lives where.
+        drafters: Who drafts.
+        deaths: Who must have the verifier to itself.
+        prefill_budget_tokens: Most prompt tokens in one step.
+    """
+
+    def __init__(
+        self, home: Residency, drafters: Drafters, deaths: Deaths, prefill_budget_tokens: int
+    ) -> None:
+        self._home = home
+        self._drafters = drafters
+        self._deaths = deaths
+        self._prefill_budget = prefill_budget_tokens
+        self._next_step = 1
+
+    def plan(self, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int) -> Iterator[Plans]:
+        """Plan what can be planned.
+
+        Yields:
+            Plans to send now, the draft plan first. A plan without rows only closes.
+        """
+        home = self._home
+        idle = [b for b in range(mode.num_batches) if b not in home.in_flight]
+        # Smaller batches first, so that arrivals reach an empty one; all of this before the first
+        # plan, so that a batch that is filled by re-balancing starts at once.
+        for batch in sorted(idle, key=lambda b: (home.batches.size(b), b)):
+            home.admit(batch)
+        for batch in idle:
+            home.batches.rebalance(batch)
+        on_trial = self._on_trial()
+        for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
+            if on_trial and home.in_flight:
+                break  # nobody beside it, before or after
+            yield from self._plan_batch(batch, mode, verifier, draft_timeout_ns)
+        yield from self._plan_warm_ups(mode, verifier)
+        yield from self._housekeeping()
+
+    def check_planned(self, step_id: int) -> None:
+        """Check that a step was planned at some time.
+
+        Raises:
+            ProtocolError: it was not.
+        """
+        if not 0 < step_id < self._next_step:
+            raise ProtocolError(f"step_id={step_id}: no step was planned with that number")
+
+    def _on_trial(self) -> set[int | None]:
+        """Batches with a member that must have the verifier to itself."""
+        return {
+            self._home.batches.batch_of(request.request_id)
+            for request in self._deaths.on_trial
+            if request.phase is not Phase.WAITING
+        }
+
+    def _plan_batch(
+        self, batch: int, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int
+    ) -> Iterator[Plans]:
+        home = self._home
+        if home.batches.size(batch) == 0:
+            return
+        epoch, drafter = self._drafters.of_batch(batch)
+        limits = self._limits(mode, verifier, epoch, drafter)
+        home.begin_plan()
+        rows = StepRows()
+        for group in apart(home.members(batch)):
+            rows = schedule(group, limits, home.reserve)
+            if rows.verify_rows:
+                break
+        if not rows.verify_rows:
+            return
+        home.batches.start()
+        step = Step(
+            step_id=self._next_step,
+            batch=batch,
+            requests={r.row_id: r for r in rows.requests},
+            num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
+            epoch=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
+        )
+        self._next_step += 1
+        home.in_flight[batch] = step
+        yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows, draft_timeout_ns)
+
+    def _limits(
+        self, mode: Mode, verifier: ModelInfo, epoch: int, drafter: ModelInfo | None
+    ) -> Limits:
+        return Limits(
+            num_draft_tokens=mode.num_draft_tokens if drafter else 0,
+            prefill_budget_tokens=self._prefill_budget,
+            max_model_len=verifier.max_model_len,
+            drafter_max_len=drafter.max_model_len if drafter else 0,
+            drafter_vocab_size=drafter.vocab_size if drafter else 0,
+            epoch=epoch,
+        )
+
+    def _draft_plan(self, step: Step, rows: StepRows, epoch: int) -> DraftPlan | None:
+        if not rows.draft_rows:
+            return None
+        return DraftPlan(
+            step.step_id,
+            step.batch,
+            epoch,
+            rows=tuple(rows.draft_rows),
+            opens=tuple(rows.draft_opens),
+            closes=self._home.take_drafter_closes(epoch),
+        )
+
+    def _verify_plan(self, step: Step, rows: StepRows, draft_timeout_ns: int) -> VerifyPlan:
+        return VerifyPlan(
+            step.step_id,
+            step.batch,
+            step.epoch,
+            rows=tuple(rows.verify_rows),
+            opens=tuple(rows.verify_opens),
+            closes=self._home.take_verifier_closes(),
+            draft_timeout_ns=draft_timeout_ns,
+        )
+
+    def _plan_warm_ups(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
+        """Feed warming drafters what they lack; each has at most one plan out."""
+        for epoch, warming in self._drafters.warming.items():
+            if warming.step_id:
+                continue
+            admitted = [r for r in self._home.live.values() if r.phase is not Phase.WAITING]
+            limits = self._limits(mode, verifier, epoch, warming.info)
+            rows, opens = warm_up(admitted, limits, again=warming.is_behind)
+            if not rows:
+                warming.is_warm, warming.is_behind = True, False
+                continue
+            warming.step_id = self._next_step
+            self._next_step += 1
+            closes = self._home.take_drafter_closes(epoch)
+            yield DraftPlan(warming.step_id, 0, epoch, rows, opens, closes), _NOTHING
+
+    def _housekeeping(self) -> Iterator[Plans]:
+        """Tell workers of ended rows that no step's plan has mentioned."""
+        closes = self._home.take_verifier_closes()
+        if closes:
+            yield None, VerifyPlan(0, 0, 0, closes=closes)
+        for epoch in self._home.epochs_with_closes():
+            closes = self._home.take_drafter_closes(epoch)
+            yield DraftPlan(0, 0, epoch, closes=closes), _NOTHING

@@ -1,0 +1,214 @@
+"""Who lives where: the waiting queue, the batches, KV blocks, rows on the workers. Pure.
+
+If blocks run out, the newest request without a step in flight is preempted: its tokens stay, its
+KV is computed again later. If the one that needs blocks is itself the newest, it goes, unless a
+step in flight may free blocks when it ends; then it sits this step out.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from minedraft.blocks import BlockAllocator
+from minedraft.errors import StateError
+from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.request import Event, Phase
+from minedraft.types import RowId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minedraft.services.coordinator.core.request import Request
+    from minedraft.types import RequestId
+
+
+@dataclass(slots=True)
+class Step:
+    """A verify step in flight."""
+
+    step_id: int
+    batch: int
+    requests: dict[RowId, Request]
+    """Rows of it whose requests still live that life."""
+    num_draft_tokens: dict[RowId, int]
+    """k as planned."""
+    epoch: int = 0
+    """Of the link that brings its drafts; 0: none."""
+    is_drafted: bool = False
+    """Whether the drafter has said that it is done."""
+    orphans: list[int] = field(default_factory=list)
+    """Blocks of rows that ended while the step was in flight; freed with it."""
+
+
+class Residency:
+    """See the module docstring.
+
+    Args:
+        num_batches: Batches in rotation.
+        max_batch_size: Most members of one.
+    """
+
+    def __init__(self, num_batches: int, max_batch_size: int) -> None:
+        self.waiting: deque[Request] = deque()
+        self.live: dict[RequestId, Request] = {}
+        self.batches = BatchManager(num_batches, max_batch_size)
+        self.blocks = BlockAllocator(0, 1)
+        self.in_flight: dict[int, Step] = {}
+        """By batch: at most one."""
+        self.num_preemptions = 0
+        self._verifier_closes: list[RowId] = []
+        self._drafter_closes: dict[int, list[RowId]] = {}
+        """By epoch."""
+        self._planned: set[RowId] = set()
+        self._next_row = 1
+
+    @property
+    def num_running(self) -> int:
+        """Live requests that are in a batch."""
+        return len(self.live) - len(self.waiting)
+
+    def members(self, batch: int) -> list[Request]:
+        """Requests of a batch, oldest arrival first."""
+        found = [self.live[request_id] for request_id in self.batches.members(batch)]
+        return sorted(found, key=lambda request: request.arrival)
+
+    def enqueue(self, request: Request) -> None:
+        """A new request waits."""
+        self.live[request.request_id] = request
+        self.waiting.append(request)
+
+    def admit(self, batch: int) -> None:
+        """Move waiting requests, oldest first, into batches while places and blocks last.
+
+        Args:
+            batch: The batch whose next step is being planned.
+        """
+        while self.waiting:
+            request = self.waiting[0]
+            target = self.batches.choose(batch)
+            # One block of slack for each running request, so that admission does not cause the
+            # preemption of those already running.
+            need = self.blocks.blocks_for(request.num_tokens + 1) + self.num_running
+            if target is None or (need > self.blocks.num_free and self.num_running):
+                return
+            self.waiting.popleft()
+            self.batches.add(request.request_id, target)
+            request.advance(Event.ADMIT)
+            request.row_id = RowId(self._next_row)
+            self._next_row += 1
+
+    def begin_plan(self) -> None:
+        """A new plan is being made: nobody is in it yet."""
+        self._planned.clear()
+
+    def reserve(self, request: Request, num_positions: int) -> bool:
+        """Give `request` blocks for that many positions and a place in the plan being made.
+
+        Returns:
+            False: it must sit this step out, or was itself preempted.
+        """
+        need = self.blocks.blocks_for(num_positions) - len(request.block_ids)
+        while need > self.blocks.num_free:
+            victim = max(self._idle_requests(), key=lambda r: r.arrival, default=request)
+            if victim is request and self.in_flight:
+                return False  # a step in flight may free blocks; nothing is lost by waiting
+            self.num_preemptions += 1
+            self._release(victim)
+            self._requeue(victim)
+            if victim is request:
+                return False
+        if need > 0:
+            request.block_ids += self.blocks.allocate(need)
+        self._planned.add(request.row_id)
+        return True
+
+    def end(self, request: Request) -> None:
+        """A request is over, in whatever phase."""
+        del self.live[request.request_id]
+        if request.phase is Phase.WAITING:
+            self.waiting.remove(request)
+        else:
+            self._release(request)
+        request.advance(Event.FINISH)
+
+    def land(self, batch: int, step_id: int) -> Step | None:
+        """Take a step out of flight, or return None if it is not in flight (any more)."""
+        step = self.in_flight.get(batch)
+        if step is None or step.step_id != step_id:
+            return None
+        del self.in_flight[batch]
+        self.blocks.free(step.orphans)
+        return step
+
+    def start_over(self) -> None:
+        """The verifier lost everything: whoever was running waits again, in the old order."""
+        self.in_flight.clear()
+        self._verifier_closes.clear()
+        self.blocks = BlockAllocator(0, 1)
+        running = [r for r in self.live.values() if r.phase is not Phase.WAITING]
+        for request in running:
+            self.batches.remove(request.request_id)
+            self._requeue(request)
+
+    def forget_drafter(self, epoch: int) -> None:
+        """The drafter of this epoch knows no row (any more)."""
+        self._drafter_closes.pop(epoch, None)
+        for request in self.live.values():
+            request.drafter_lens.pop(epoch, None)
+
+    def take_verifier_closes(self) -> tuple[RowId, ...]:
+        """Rows that ended and that the verifier has not been told of yet."""
+        taken = tuple(self._verifier_closes)
+        self._verifier_closes.clear()
+        return taken
+
+    def take_drafter_closes(self, epoch: int) -> tuple[RowId, ...]:
+        """Rows that ended and that the drafter of this epoch has not been told of yet."""
+        return tuple(self._drafter_closes.pop(epoch, ()))
+
+    def epochs_with_closes(self) -> tuple[int, ...]:
+        """Epochs whose drafters have to be told of rows that ended."""
+        return tuple(self._drafter_closes)
+
+    def check(self) -> None:
+        """Raise if an invariant is broken: blocks have one owner each, batches hold."""
+        self.batches.check()
+        owned = [block for request in self.live.values() for block in request.block_ids]
+        owned += [block for step in self.in_flight.values() for block in step.orphans]
+        if len(owned) != len(set(owned)) or len(owned) != self.blocks.num_used:
+            raise StateError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
+
+    def _idle_requests(self) -> Iterator[Request]:
+        """Admitted requests that are neither in flight nor in the plan being made."""
+        busy = {row_id for step in self.in_flight.values() for row_id in step.requests}
+        for request in self.live.values():
+            if (
+                request.phase in {Phase.READY, Phase.PREFILLING}
+                and request.row_id not in busy
+                and request.row_id not in self._planned
+            ):
+                yield request
+
+    def _release(self, request: Request) -> None:
+        """Take an admitted request off its batch, its blocks and the workers."""
+        self.batches.remove(request.request_id)
+        step = next((s for s in self.in_flight.values() if request.row_id in s.requests), None)
+        if step is not None:
+            del step.requests[request.row_id]
+            step.orphans += request.block_ids
+        else:
+            self.blocks.free(request.block_ids)
+        if request.verifier_len:
+            self._verifier_closes.append(request.row_id)
+        for epoch in request.drafter_lens:
+            self._drafter_closes.setdefault(epoch, []).append(request.row_id)
+        request.reset_worker_state()
+
+    def _requeue(self, request: Request) -> None:
+        """Back into the queue, at its place by arrival: others may have been preempted before."""
+        request.reset_worker_state()
+        request.advance(Event.PREEMPT)
+        insort(self.waiting, request, key=lambda other: other.arrival)

@@ -1,0 +1,50 @@
+"""Requests that may be what the verifier fails at: counted, stepped alone, given up. Pure.
+
+The verifier runs its steps first-in first-out, so what fails is the step at the head of its queue:
+only that step's requests are suspects, whatever the other batches were waiting for. Which one of
+them it was cannot be told, so each is tried in steps of its own until a step of decoding clears
+it; a request that fails alone again and again is given up and has taken nobody along.
+
+Prefilling clears nobody. Every new session begins with it, so a request that only fails later
+would be cleared in each one and end sessions for ever.
+
+Where the whole process goes, `deaths` says who is to blame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minedraft.services.coordinator.core.deaths import DEATHS_TO_BE_ALONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from minedraft.services.coordinator.core.request import Request
+
+_MAX_FAILED_STEPS = 3
+
+
+def blame(requests: Iterable[Request]) -> list[Request]:
+    """Count a failure of the verifier at a step with these requests in it.
+
+    Returns:
+        Those it has failed at too often since they last got on.
+    """
+    lost = []
+    for request in requests:
+        request.num_failed_steps += 1
+        if request.num_failed_steps >= _MAX_FAILED_STEPS:
+            lost.append(request)
+    return lost
+
+
+def apart(members: Sequence[Request]) -> list[list[Request]]:
+    """Who may share a step: each suspect is alone. Try one group after the other."""
+    suspects = [request for request in members if _is_suspect(request)]
+    others = [request for request in members if not _is_suspect(request)]
+    return [*([request] for request in suspects), others]
+
+
+def _is_suspect(request: Request) -> bool:
+    return request.num_failed_steps > 0 or request.num_deaths >= DEATHS_TO_BE_ALONE

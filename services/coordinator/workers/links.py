@@ -1,0 +1,159 @@
+"""Forming token links: numbers them, gives both ends the order, says what came of it.
+
+Every link has a new epoch and every attempt a new name, because a failed rendezvous leaves its
+name dirty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from minedraft.errors import MineDraftError, ProtocolError, WorkerUnavailableError
+from minedraft.link.spec import LinkSpec
+from minedraft.services.coordinator.workers.transport_choice import TransportChoice
+from minedraft.types import Acceptance
+
+if TYPE_CHECKING:
+    from minedraft.link.spec import Transport
+    from minedraft.plans import WorkerInfo
+    from minedraft.services.coordinator.config import CoordinatorConfig
+    from minedraft.services.coordinator.workers.members import Member
+    from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """A link that stands."""
+
+    epoch: int
+    description: str
+
+
+@dataclass(slots=True)
+class Linker:
+    """Forms links between the verifier and drafters.
+
+    Args:
+        config: Transport and limits.
+        verifier: The one receiving end.
+    """
+
+    config: CoordinatorConfig
+    verifier: Member[VerifierConnection]
+    _epoch: int = 0
+    _forming: dict[int, Member[DrafterConnection]] = field(default_factory=dict)
+    """By epoch, whose link is in the making."""
+    _lost: set[int] = field(default_factory=set)
+    """Those of them that were lost before anybody used them."""
+    _choice: TransportChoice = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._choice = TransportChoice(self.config.link, self.verifier.address)
+
+    def next_epoch(self) -> int:
+        """Number one attempt."""
+        self._epoch += 1
+        return self._epoch
+
+    @property
+    def newest_epoch(self) -> int:
+        """Of the last attempt; 0: there was none."""
+        return self._epoch
+
+    def note_lost(self, epoch: int, *, by: Member[DrafterConnection] | None = None) -> None:
+        """A link broke that nobody uses: it may be in the making.
+
+        Args:
+            epoch: Which.
+            by: The drafter that says so; None: the verifier, which has an end of every link.
+
+        Raises:
+            ProtocolError: another drafter's is in the making.
+        """
+        drafter = self._forming.get(epoch)
+        if drafter is None:
+            return
+        if by is not None and by is not drafter:
+            raise ProtocolError(f"link_lost: epoch={epoch}, that is another drafter's")
+        self._lost.add(epoch)
+
+    def check(self, drafter: WorkerInfo) -> None:
+        """Check that a drafter can be linked to the verifier.
+
+        Raises:
+            IncompatibleWorkerError: they share no transport, or not the one configured.
+        """
+        if self.verifier.info is not None:
+            self._choice.choose(self.verifier.info, drafter)
+
+    async def form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
+        """Form a link to a drafter.
+
+        Args:
+            drafter: The sending end.
+            epoch: From `next_epoch`: should this fail, the caller knows what may be left of it.
+
+        Raises:
+            IncompatibleWorkerError: they share no transport, or not the one configured.
+            MineDraftError: it did not form, or broke, or an end left meanwhile.
+        """
+        self._forming[epoch] = drafter
+        try:
+            return await self._form(drafter, epoch)
+        finally:
+            del self._forming[epoch]
+            self._lost.discard(epoch)
+
+    async def _form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
+        sender, receiver = drafter.connection, self.verifier.connection
+        near, far = self.verifier.info, drafter.info
+        if sender is None or receiver is None or near is None or far is None:
+            raise WorkerUnavailableError("link: one of its ends is not there")
+        spec = self._spec(epoch, near, self._choice.choose(near, far))
+        try:
+            async with asyncio.TaskGroup() as group:
+                forming = group.create_task(receiver.form_link(spec), name="link verifier")
+                sending = group.create_task(sender.form_link(spec), name="link drafter")
+        except* MineDraftError as failed:
+            if drafter.connection is sender and self.verifier.connection is receiver:
+                self._note_failure(spec.transport, near, far)
+            raise failed.exceptions[0] from None
+        if drafter.connection is not sender or self.verifier.connection is not receiver:
+            raise WorkerUnavailableError("link: one of its ends left while it was formed")
+        if epoch in self._lost:  # one end stood, and broke, before the other had answered
+            raise WorkerUnavailableError(f"link {epoch} was lost as soon as it was formed")
+        sending.result()  # a group takes a call that was cancelled for one that ended quietly
+        failed_before = ", ".join(each.value for each in self._choice.failed(near, far))
+        note = f" (auto: {failed_before} did not form)" if failed_before else ""
+        return Formed(epoch, forming.result() + note)
+
+    def _note_failure(self, transport: Transport, near: WorkerInfo, far: WorkerInfo) -> None:
+        self._choice.note_failure(transport, near, far)
+        following = self._choice.choose(near, far)
+        if following is not transport:
+            log.warning(
+                "link.falls_back",
+                failed=transport.value,
+                to=following.value,
+                drafter=far.identity.instance_id,
+            )
+
+    def _spec(self, epoch: int, verifier: WorkerInfo, transport: Transport) -> LinkSpec:
+        is_rejection = verifier.acceptance == Acceptance.REJECTION.value
+        return LinkSpec(
+            epoch=epoch,
+            name=f"{secrets.token_hex(4)}.{epoch}",
+            transport=transport,
+            max_rows=self.config.max_rows,
+            max_draft_tokens=self.config.max_draft_tokens,
+            q_width=self.config.q_width if is_rejection else 0,
+            verifier_address=verifier.link_address or self.verifier.address,
+            timeout_s=self.config.link_timeout_s,
+        )

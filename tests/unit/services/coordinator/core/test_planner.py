@@ -1,0 +1,169 @@
+"""Several drafters, warm-up and cut-over; the core machine covers the rest of planning."""
+
+from __future__ import annotations
+
+from minedraft.admin import Mode
+from minedraft.services.coordinator.core.request import Phase
+from tests.core_model import CoreModel
+from tests.worker_doubles import continuation
+
+MODE = Mode(2, 4, 4)
+
+
+def nothing(_row_id: int, _k: int) -> int:
+    """No draft is right: requests live long."""
+    return 0
+
+
+def busy(mode: Mode = MODE, num_requests: int = 4, **options) -> CoreModel:
+    """A model with one drafter whose requests all decode."""
+    model = CoreModel(mode, **options)
+    for i in range(num_requests):
+        model.submit((i + 1,), 30)
+    for _ in range(6):
+        model.rotate(nothing)
+    assert all(r.phase is not Phase.PREFILLING for r in model.core.requests.values())
+    return model
+
+
+def drafted_by(model: CoreModel, num_steps: int = 6) -> set[int]:
+    """Epochs whose drafts the next steps wait for."""
+    model.sent.clear()
+    for _ in range(num_steps):
+        model.rotate(nothing)
+        model.check()
+    return {plan.epoch for plan in model.sent if plan.rows}
+
+
+def finish(model: CoreModel) -> None:
+    model.run_dry()
+    for i, output in enumerate(model.outputs[f"r{i}"] for i in range(len(model.outputs))):
+        assert output == continuation((i + 1,), 30)
+
+
+def test_two_drafters_draft_for_a_batch_each():
+    model = busy()
+    second = model.add_drafter()
+    model.sent.clear()
+    for _ in range(6):
+        model.rotate(nothing)
+    assert {(plan.batch % 2, plan.epoch) for plan in model.sent if plan.rows} == {
+        (0, 1),
+        (1, second),
+    }
+    finish(model)
+
+
+def test_batches_of_a_lost_drafter_move_to_the_other():
+    model = busy()
+    second = model.add_drafter()
+    drafted_by(model)
+    model.drop_drafter(1)
+    drafted_by(model)  # what was in flight
+    assert drafted_by(model) == {second}
+    finish(model)
+
+
+def test_a_drafter_whose_drafts_did_not_come_is_not_waited_for_again_until_it_speaks():
+    model = busy()
+    second = model.add_drafter()
+    drafted_by(model)
+    while model.draft_answers:
+        model.draft_answer()
+    model.plan()
+    late = [plan.epoch for plan in model.sent if plan.rows][-1]
+    while model.answers or model.flights:
+        if not model.answers:
+            model.work(nothing, drafts_came=False)
+        model.answer()
+    assert model.suspects
+    assert late in model.suspects
+    suspects = set(model.suspects)
+    model.sent.clear()
+    model.plan()
+    assert not suspects & {plan.epoch for plan in model.sent if plan.rows}
+    while model.draft_answers:
+        model.draft_answer()
+    assert not model.suspects
+    drafted_by(model)
+    assert drafted_by(model) == {1, second}
+    finish(model)
+
+
+def test_a_warming_drafter_is_told_of_everybody_and_drafts_for_nobody():
+    model = busy()
+    new = model.warm_up()
+    assert not model.core.is_ready(new)
+    model.plan()
+    assert set(model.doubles[new].rows) == {r.row_id for r in model.core.requests.values()}
+    while model.draft_answers:
+        model.draft_answer()
+    assert model.core.is_ready(new)
+    assert drafted_by(model) == {1}
+    finish(model)
+
+
+def test_one_that_is_behind_is_told_again_until_it_has_caught_up():
+    model = busy()
+    new = model.warm_up(num_slow=2)
+    for _ in range(2):
+        model.plan()
+        while model.draft_answers:
+            model.draft_answer()
+        assert not model.core.is_ready(new)
+    model.plan()
+    while model.draft_answers:
+        model.draft_answer()
+    assert model.core.is_ready(new)
+    finish(model)
+
+
+def test_with_nobody_to_tell_of_it_is_warm_at_once():
+    model = CoreModel(MODE)
+    new = model.warm_up()
+    model.plan()
+    assert model.core.is_ready(new)
+
+
+def test_after_the_cut_over_steps_in_flight_still_get_their_drafts_from_the_old_one():
+    model = busy()
+    new = model.warm_up()
+    model.plan()
+    while model.draft_answers:
+        model.draft_answer()
+    assert model.core.uses(1)
+    model.cut_over(1, new)
+    model.check()
+    assert model.core.uses(1)
+    while model.core.uses(1):
+        model.rotate(nothing)
+        model.check()
+    model.drop_drafter(1)
+    assert drafted_by(model) == {new}
+    finish(model)
+
+
+def test_the_old_one_is_told_of_rows_that_end_until_it_is_dropped():
+    model = busy()
+    new = model.warm_up()
+    drafted_by(model)
+    model.cut_over(1, new)
+    while model.core.uses(1):
+        model.rotate(nothing)
+    for request_id in list(model.live):
+        model.abort(request_id)
+    model.rotate(nothing)
+    while model.flights:
+        model.rotate(nothing)
+    model.plan()
+    assert model.doubles[1].rows == model.doubles[new].rows == {}
+
+
+def test_a_warming_drafter_that_is_lost_changes_nothing():
+    model = busy()
+    new = model.warm_up()
+    model.plan()
+    model.drop_drafter(new)
+    assert model.core.is_ready(new), "nothing more to wait for"
+    assert drafted_by(model) == {1}
+    finish(model)
