@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minedraft.admin import Mode
 from minedraft.bench.machine import describe, in_words
 from minedraft.bench.prompts import load_prompts
 from minedraft.cli.cluster import Cluster, ClusterSpec
 from minedraft.client import Client
 from minedraft.hub.pairs import ensure_pair
+from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.progress import Progress
 
-from minedraft.admin import Mode
 from minedraft.bench.machine import describe, in_words
 from minedraft.cli.cluster import Cluster, ClusterSpec
 from minedraft.client import Client
 from minedraft.hub.pairs import ensure_pair
+from minedraft.types import Mode
 
 MAX_MIB, MAX_GROWTH = 300.0, 0.05
 CONCURRENCY, WARM_UP = 16, 200

@@ -9,31 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
-    from minedraft.types import ModelInfo
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """How requests rotate: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k)."""
-
-    num_batches: int
-    """Batches in rotation, 1..8."""
-    max_batch_size: int
-    """Most requests in a batch, 1..1024."""
-    num_draft_tokens: int
-    """Draft tokens a step (k), 0..32."""
-
-    @property
-    def num_slots(self) -> int:
-        """Most requests that can be live at once."""
-        return self.num_batches * self.max_batch_size
-
-    @property
-    def name(self) -> str:
-        """`ar`, `sd` or `psd`."""
-        if self.num_draft_tokens == 0:
-            return "ar"
-        return "sd" if self.num_batches == 1 else "psd"
+    from minedraft.types import Mode, ModelInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from minedraft.admin import Mode
 from minedraft.errors import InvalidRequestError, QueueFullError
 from minedraft.plans import VerifyPlan, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.request import Phase, Request
-from minedraft.types import RequestId, RowParams, Speculation
+from minedraft.types import Mode, RequestId, RowParams, Speculation
 from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation
 
 BUDGET = 8

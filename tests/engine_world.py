@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from minedraft.admin import Mode
 from minedraft.api import Delta, Finished
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.core.core import Core
@@ -16,7 +15,7 @@ from minedraft.services.coordinator.engine import Engine, Sample
 from minedraft.services.coordinator.streams import EventStream
 from minedraft.services.coordinator.text.output import OutputProcessor
 from minedraft.services.coordinator.timeline import Timeline
-from minedraft.types import RequestId, RowParams, SamplingParams, Speculation
+from minedraft.types import Mode, RequestId, RowParams, SamplingParams, Speculation
 from tests.worker_doubles import DrafterDouble, VerifierDouble
 
 

@@ -13,7 +13,6 @@ import grpc
 from minedraft.admin import (
     BatchStatus,
     Counters,
-    Mode,
     ServerInfo,
     Span,
     Status,
@@ -38,7 +37,7 @@ from minedraft.plans import StepTiming, WorkerIdentity
 from minedraft.transport import admin_codec, public_codec
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES, server_options
 from minedraft.transport.status import ErrorInterceptor
-from minedraft.types import FinishReason, ModelInfo
+from minedraft.types import FinishReason, Mode, ModelInfo
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
 IDENTITY = WorkerIdentity("fake", 1, 1, 1, "0.0")

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import grpc
 
-from minedraft.admin import Mode
 from minedraft.plans import WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.core.core import Core
@@ -23,6 +22,7 @@ from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, server_options
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.status import ErrorInterceptor
 from minedraft.transport.worker_service import DrafterServicer, VerifierServicer
+from minedraft.types import Mode
 from tests.engine_world import make_sample, read
 from tests.membership_world import FINGERPRINT, identity
 from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation

@@ -6,7 +6,7 @@ from minedraft.validation import prompt_too_long
 
 
 class InlineTexts:
-    """As `services.coordinator.text_pool.Texts`."""
+    """As `services.coordinator.text.pool.Texts`."""
 
     def __init__(self, tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Self
 
-from minedraft.admin import Mode
 from minedraft.errors import WorkerHeldError, WorkerUnavailableError
 from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity, WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
@@ -21,6 +20,7 @@ from minedraft.services.coordinator.engine import Engine
 from minedraft.services.coordinator.timeline import Timeline
 from minedraft.services.coordinator.workers import membership as membership_module
 from minedraft.services.coordinator.workers.membership import Membership
+from minedraft.types import Mode
 from tests.worker_doubles import DrafterDouble, VerifierDouble
 
 FINGERPRINT = "f"

@@ -23,8 +23,9 @@ from gpu_checks.check import CheckFailed, Figures, Setting, SkipCheck, require
 from minedraft.errors import MineDraftError
 from minedraft.link import form, nccl_library
 from minedraft.link.local import NETWORK
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import DraftedRow, DraftPacket
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.transport.channel import server_options
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.status import ErrorInterceptor

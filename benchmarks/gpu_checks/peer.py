@@ -12,8 +12,9 @@ import torch  # noqa: F401 now, so that forming does not wait for it
 from gpu_checks.links import _rows, _spec
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.link import form
-from minedraft.link.spec import LinkOptions, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import DraftPacket
+from minedraft.packets.spec import Transport
 
 
 def say(what: dict[str, object]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_checks.check import Figures, Setting, require
-from minedraft.admin import Mode
 from minedraft.cli.child import Child
 from minedraft.cli.cluster import (
     ClusterSpec,
@@ -19,6 +18,7 @@ from minedraft.cli.cluster import (
     verifier_arguments,
 )
 from minedraft.client import Client
+from minedraft.types import Mode
 from tests.tiny_models import make_tiny_llama
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minedraft.admin import Mode
 from minedraft.errors import ConfigError
+from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,9 +20,10 @@ from minedraft.types import Speculation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minedraft.admin import Mode, Status
+    from minedraft.admin import Status
     from minedraft.bench.load import Record
     from minedraft.client import Client
+    from minedraft.types import Mode
 
 _IDLE_TIMEOUT_S = 30.0
 _POLL_S = 0.05

@@ -21,7 +21,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from minedraft.admin import Mode
 from minedraft.bench.modes import measurements
 from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
@@ -33,6 +32,7 @@ from minedraft.cli.serve import find_models, started
 from minedraft.client import Client
 from minedraft.errors import ConfigError
 from minedraft.security.config import SecurityConfig
+from minedraft.types import Mode
 
 
 def bench(

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minedraft.admin import Mode
 from minedraft.cli.child import Child
 from minedraft.client import Client
 from minedraft.errors import ConfigError
 from minedraft.security.address import check_free
 from minedraft.security.config import SecurityConfig
+from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

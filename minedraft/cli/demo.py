@@ -13,7 +13,6 @@ from typing import Annotated, Final
 import typer
 
 import minedraft
-from minedraft.admin import Mode
 from minedraft.api import Completion
 from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
@@ -30,6 +29,7 @@ from minedraft.cli.timeline import write_picture, write_trace
 from minedraft.client import Client
 from minedraft.errors import ConfigError
 from minedraft.timeline.window import full_steps
+from minedraft.types import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from minedraft.admin import Mode
 from minedraft.cli.bf16 import slowness_here
 from minedraft.cli.cluster import MAX_BATCH, Cluster, ClusterSpec
 from minedraft.cli.models import resolve
@@ -21,6 +20,7 @@ from minedraft.cli.options import DEFAULT_ADDRESS, err
 from minedraft.errors import ConfigError
 from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig
+from minedraft.types import Mode
 
 MODES = ("ar", "sd", "psd")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from minedraft.admin import Mode, Span
+from minedraft.admin import Span
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err
 from minedraft.client import SyncClient
 from minedraft.errors import ConfigError
@@ -17,6 +17,7 @@ from minedraft.security.config import SecurityConfig
 from minedraft.timeline.svg import render
 from minedraft.timeline.trace import to_chrome_trace
 from minedraft.timeline.window import last_steps
+from minedraft.types import Mode
 
 
 def timeline(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 from weakref import WeakSet
 
-from minedraft.admin import Mode, SwapOrder
+from minedraft.admin import SwapOrder
 from minedraft.client.live_tokens import LiveTokens, draw_token
 from minedraft.client.options import build_request
 from minedraft.client.resume import RetryPolicy, resuming
@@ -26,6 +26,7 @@ from minedraft.transport.channel import open_channel
 from minedraft.transport.home_process import HomeProcess
 from minedraft.transport.public_stub import PublicStub
 from minedraft.transport.status import UnknownMethodError
+from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence

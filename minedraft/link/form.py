@@ -12,12 +12,13 @@ import structlog
 
 from minedraft.errors import ConfigError, StateError
 from minedraft.link import grpc, local, nccl, nccl_library
-from minedraft.link.spec import LinkOptions, Transport
+from minedraft.link.options import LinkOptions
+from minedraft.packets.spec import Transport
 
 if TYPE_CHECKING:
     from minedraft.link.endpoints import DraftReceiver, DraftSender, OnLost
     from minedraft.link.local import LocalNetwork
-    from minedraft.link.spec import LinkSpec
+    from minedraft.packets.spec import LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
 
 log = structlog.get_logger(__name__)

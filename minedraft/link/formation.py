@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from minedraft.link.spec import LinkSpec
+    from minedraft.packets.spec import LinkSpec
 
 T = TypeVar("T")
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     from minedraft.link.endpoints import OnLost
     from minedraft.link.keys import Keys
-    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.link.options import LinkOptions
+    from minedraft.packets.spec import LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
 
 log = structlog.get_logger(__name__)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.link.endpoints import OnLost
+    from minedraft.link.options import LinkOptions
     from minedraft.link.outbox import Outbox
-    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.packets.spec import LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import OnLost
-    from minedraft.link.spec import LinkSpec
     from minedraft.packets.packet import DraftPacket
     from minedraft.packets.rows import Words
+    from minedraft.packets.spec import LinkSpec
 
 T = TypeVar("T")
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from minedraft.link.endpoints import OnLost
     from minedraft.link.keys import Keys
     from minedraft.link.nccl_wire import Library
-    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.link.options import LinkOptions
+    from minedraft.packets.spec import LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
     from minedraft.transport.token_link import PacketStream
 

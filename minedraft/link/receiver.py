@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import LinkCounters, OnLost
-    from minedraft.link.spec import LinkSpec
     from minedraft.packets.packet import DraftPacket
     from minedraft.packets.rows import Words
+    from minedraft.packets.spec import LinkSpec
 
 MAX_MALFORMED_IN_A_ROW = 3
 """A peer that sends nothing but garbage is not waited for at every step: the link is over."""

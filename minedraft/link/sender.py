@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import OnLost
-    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.link.options import LinkOptions
     from minedraft.packets.packet import DraftPacket
+    from minedraft.packets.spec import LinkSpec
 
 
 class LinkSender:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from minedraft.admin import (
     BatchStatus,
     Counters,
-    Mode,
     Span,
     Status,
     SwapOrder,
@@ -16,6 +15,7 @@ from minedraft.admin import (
 from minedraft.errors import InvalidRequestError
 from minedraft.transport import plan_codec, usage_codec
 from minedraft.transport.fields import set_field
+from minedraft.types import Mode
 from minedraft.v1 import admin_pb2
 
 _COUNTS = tuple(name for name in Counters.__slots__ if name != "num_finished")

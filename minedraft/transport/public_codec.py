@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from minedraft.admin import Mode, ServerInfo, TargetInfo
+from minedraft.admin import ServerInfo, TargetInfo
 from minedraft.api import (
     Delta,
     Event,
@@ -24,7 +24,7 @@ from minedraft.api import (
 from minedraft.errors import InvalidRequestError, ProtocolError
 from minedraft.transport import plan_codec, sampling_codec
 from minedraft.transport.fields import extend_field, set_field
-from minedraft.types import FinishReason
+from minedraft.types import FinishReason, Mode
 from minedraft.v1 import generation_pb2
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_p
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
+    from minedraft.admin import ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
     from minedraft.security.caller import Caller
+    from minedraft.types import Mode
 
 GENERATION_SERVICE = "minedraft.v1.Generation"
 ADMIN_SERVICE = "minedraft.v1.Admin"

@@ -21,8 +21,9 @@ from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_p
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
-    from minedraft.admin import Mode, ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
+    from minedraft.admin import ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
     from minedraft.api import Event, GenerationRequest
+    from minedraft.types import Mode
 
 
 class PublicStub:

@@ -15,7 +15,7 @@ from minedraft.errors import (
     StateError,
     WorkerUnavailableError,
 )
-from minedraft.link.spec import LinkSpec, Transport
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
     DraftResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minedraft.errors import InvalidRequestError
-from minedraft.link.spec import LinkSpec, Transport
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
     DraftResult,

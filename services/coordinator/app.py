@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.admin import Mode
 from minedraft.identity import draw_identity
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
@@ -23,6 +22,7 @@ from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
 from minedraft.transport.server import serve
+from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft import log as logs
-from minedraft.admin import BatchStatus, Counters, Mode, ServerInfo, Status, TargetInfo
+from minedraft.admin import BatchStatus, Counters, ServerInfo, Status, TargetInfo
 from minedraft.api import Finished, Started
 from minedraft.errors import (
     ConfigError,
@@ -25,7 +25,7 @@ from minedraft.security.caller import ANYBODY
 from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.workers.swap import Swapper
-from minedraft.types import FinishReason
+from minedraft.types import FinishReason, Mode
 from minedraft.validation import MAX_SAMPLES, validate_abort
 from minedraft.worker.memory import resident_bytes
 

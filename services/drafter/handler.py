@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from minedraft.link.endpoints import DraftSender
-    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.link.options import LinkOptions
     from minedraft.model.executor import DeviceExecutor
     from minedraft.model.runner import ModelRunner
+    from minedraft.packets.spec import LinkSpec
     from minedraft.plans import DraftPlan, DraftResult, WorkerIdentity
     from minedraft.services.drafter.config import DrafterKind
     from minedraft.types import ModelInfo

@@ -9,7 +9,7 @@ import structlog
 
 from minedraft.errors import ModelError
 from minedraft.identity import draw_identity
-from minedraft.link.spec import LinkOptions
+from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role

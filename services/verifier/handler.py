@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.link.endpoints import DraftReceiver
-    from minedraft.link.spec import LinkOptions, LinkSpec
+    from minedraft.link.options import LinkOptions
     from minedraft.model.executor import DeviceExecutor
     from minedraft.packets.packet import DraftPacket
+    from minedraft.packets.spec import LinkSpec
     from minedraft.plans import VerifyPlan, VerifyResult, WorkerIdentity
     from minedraft.services.verifier.verify_engine import VerifyEngine
     from minedraft.transport.rendezvous import Rendezvous

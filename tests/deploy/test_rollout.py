@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from minedraft.link.spec import LinkOptions
+from minedraft.link.options import LinkOptions
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.drafter.config import DrafterConfig
 from minedraft.services.verifier.config import VerifierConfig

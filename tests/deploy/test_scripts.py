@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.admin import Counters, Mode, Span, Status, SwapResult, WorkerStatus
+from minedraft.admin import Counters, Span, Status, SwapResult, WorkerStatus
 from minedraft.errors import (
     IncompatibleWorkerError,
     PermissionDeniedError,
@@ -14,7 +14,7 @@ from minedraft.errors import (
 )
 from minedraft.model.directory import open_directory
 from minedraft.plans import StepTiming, WorkerIdentity
-from minedraft.types import ModelInfo
+from minedraft.types import Mode, ModelInfo
 from tests.deploy.rendered import K8S
 from tests.deploy.test_components import load_script
 from tests.tiny_models import make_tiny_llama

@@ -11,7 +11,7 @@ import math
 import grpc
 import pytest
 
-from minedraft.admin import Mode, SwapOrder
+from minedraft.admin import SwapOrder
 from minedraft.api import GenerationRequest
 from minedraft.client import NO_RETRIES, Client
 from minedraft.errors import ProtocolError
@@ -26,6 +26,7 @@ from minedraft.transport.channel import open_channel, server_options
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.plan_session import BEGUN
 from minedraft.transport.public_stub import PublicStub
+from minedraft.types import Mode
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 from tests.hanging_workers import HangingWorld
 from tests.integration.cluster import LOOPBACK, Service, until_up

@@ -19,8 +19,9 @@ import pytest
 
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
 from minedraft.link import form
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import DraftedRow, DraftPacket
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.transport.channel import server_options
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.status import ErrorInterceptor

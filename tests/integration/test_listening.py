@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.admin import Mode
 from minedraft.cli.cluster import Cluster, ClusterSpec
 from minedraft.client import Client
+from minedraft.types import Mode
 from tests.certificates import Authority
 from tests.tiny_models import make_tiny_llama
 

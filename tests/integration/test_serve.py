@@ -8,11 +8,11 @@ import signal
 
 import pytest
 
-from minedraft.admin import Mode
 from minedraft.bench.runner import BenchOptions, run_bench
 from minedraft.cli.child import ChildError
 from minedraft.cli.cluster import Cluster, ClusterSpec
 from minedraft.client import Client
+from minedraft.types import Mode
 from tests.tiny_models import make_tiny_llama
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(180)]

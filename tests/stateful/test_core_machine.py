@@ -22,10 +22,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from minedraft.admin import Mode
 from minedraft.errors import DuplicateRequestError, PreconditionError
 from minedraft.services.coordinator.core.request import Request
-from minedraft.types import RequestId, RowParams
+from minedraft.types import Mode, RequestId, RowParams
 from tests.core_model import CONTEXT, CoreModel
 from tests.worker_doubles import VOCAB
 

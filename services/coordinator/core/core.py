@@ -34,10 +34,9 @@ from minedraft.services.coordinator.core.suspects import blame
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from minedraft.admin import Mode
     from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
     from minedraft.services.coordinator.core.request import Request
-    from minedraft.types import ModelInfo, RequestId
+    from minedraft.types import Mode, ModelInfo, RequestId
 
 
 class Core:

@@ -18,11 +18,10 @@ from minedraft.services.coordinator.core.suspects import apart
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from minedraft.admin import Mode
     from minedraft.services.coordinator.core.deaths import Deaths
     from minedraft.services.coordinator.core.drafters import Drafters
     from minedraft.services.coordinator.core.residency import Residency
-    from minedraft.types import ModelInfo
+    from minedraft.types import Mode, ModelInfo
 
     Plans: TypeAlias = tuple[DraftPlan | None, VerifyPlan]
 

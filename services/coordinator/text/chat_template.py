@@ -2,7 +2,7 @@
 
 A template comes from a model directory and is not trusted: it runs in Jinja's immutable sandbox,
 sees plain strings only, and refuses to make a prompt without bound. It bounds neither time nor
-memory: the process that renders does (`text_child`). No transformers.
+memory: the process that renders does (`child`). No transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has texts tokenized elsewhere (`text_child`), a few at a time, each within its bounds.
+"""Has texts tokenized elsewhere (`child`), a few at a time, each within its bounds.
 
 The event loop sends bytes and reads bytes. Refuses what waits for its turn in too great a number
 or size, and what a worker could not finish: that worker is gone, the caller is told, and nobody
@@ -27,7 +27,7 @@ from minedraft.errors import (
     QueueFullError,
     WorkerUnavailableError,
 )
-from minedraft.services.coordinator.text import child as text_child
+from minedraft.services.coordinator.text import child
 from minedraft.services.coordinator.text.wire import PREFIX, Answer, Order, sizes
 from minedraft.validation import prompt_too_long
 
@@ -49,7 +49,7 @@ _LONGEST_PAUSE_S: Final = 30.0
 _BURIAL_S: Final = 5.0
 _FORK_S: Final = 10.0
 """Longest that a worker may take to say that it is there; then who forks it is started again."""
-_HUNG_S: Final = text_child.ORDER_WALL_S + 5
+_HUNG_S: Final = child.ORDER_WALL_S + 5
 """The kernel ends a worker before; one that is stopped it does not."""
 
 
@@ -251,7 +251,7 @@ class TextPool:
         worker = _Worker(*await asyncio.open_unix_connection(sock=ours))
         try:
             async with asyncio.timeout(_FORK_S):
-                await worker.reader.readexactly(len(text_child.HELLO))
+                await worker.reader.readexactly(len(child.HELLO))
         except TimeoutError:
             worker.writer.close()
             if process is not None and process is self._process:
@@ -305,7 +305,7 @@ class TextPool:
 
 def _start(model_dir: str, fd: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 our own module
-        [sys.executable, "-P", "-m", text_child.__name__, model_dir, str(fd)],
+        [sys.executable, "-P", "-m", child.__name__, model_dir, str(fd)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=(fd,),

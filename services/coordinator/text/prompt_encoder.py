@@ -1,7 +1,7 @@
 """From what callers write to ids: text, conversations, bad words. Pure, and not quick.
 
 Takes time and memory in proportion to the text, and with a model's files at odds with it much more:
-the coordinator does this in a process of its own (`text_child`). Refuses to take a caller's words
+the coordinator does this in a process of its own (`child`). Refuses to take a caller's words
 for control tokens (`control_tokens`).
 """
 

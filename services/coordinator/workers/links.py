@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.errors import MineDraftError, ProtocolError, WorkerUnavailableError
-from minedraft.link.spec import LinkSpec
+from minedraft.packets.spec import LinkSpec
 from minedraft.services.coordinator.workers.transport_choice import TransportChoice
 from minedraft.types import Acceptance
 
 if TYPE_CHECKING:
-    from minedraft.link.spec import Transport
+    from minedraft.packets.spec import Transport
     from minedraft.plans import WorkerInfo
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.workers.members import Member

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import IncompatibleWorkerError
-from minedraft.link.spec import Transport
+from minedraft.packets.spec import Transport
 from minedraft.security.config import is_loopback
 
 if TYPE_CHECKING:

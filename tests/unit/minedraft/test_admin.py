@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from minedraft.admin import BatchStatus, Counters, Mode, Status
+from minedraft.admin import BatchStatus, Counters, Status
 from minedraft.plans import WorkerIdentity
+from minedraft.types import Mode
 
 IDLE = Status(
     identity=WorkerIdentity("a", 1, 0, 0, "0"),

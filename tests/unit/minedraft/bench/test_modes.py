@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.admin import Mode
 from minedraft.bench.modes import measurements
 from minedraft.errors import ConfigError
+from minedraft.types import Mode
 
 
 def test_equal_batch_and_equal_concurrency_are_both_measured():

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from minedraft import errors
-from minedraft.admin import Mode
 from minedraft.bench.runner import BenchOptions, calibrate, run_bench
 from minedraft.client import Client
+from minedraft.types import Mode
 from tests.fake_coordinator import FakeCoordinator
 
 PROMPTS = tuple(f"prompt {i}" for i in range(12))

@@ -133,7 +133,8 @@ def test_a_table_is_drawn_with_what_the_stream_has(encoding):
 def test_status_is_plain_on_any_console():
     from rich.console import Console
 
-    from minedraft.admin import Mode, Status, WorkerStatus
+    from minedraft.admin import Status, WorkerStatus
+    from minedraft.types import Mode
     from tests.fake_coordinator import IDENTITY, MODEL
 
     worker = WorkerStatus("drafter", "h:1", True, IDENTITY, MODEL, last_error="\x1b[2J[red]a[/b]")

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from minedraft.admin import Mode
 from minedraft.cli.cluster import (
     MAX_BATCH,
     ClusterSpec,
@@ -16,6 +15,7 @@ from minedraft.cli.cluster import (
 from minedraft.cli.serve import build_mode, called_as, find_models
 from minedraft.errors import ConfigError
 from minedraft.services.coordinator.config import MAX_ROWS, CoordinatorConfig
+from minedraft.types import Mode
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from minedraft.admin import Counters, Mode, Status, SwapStatus, WorkerStatus
+from minedraft.admin import Counters, Status, SwapStatus, WorkerStatus
 from minedraft.cli.status import view
 from minedraft.plans import WorkerUsage
+from minedraft.types import Mode
 from tests.fake_coordinator import IDENTITY, MODEL
 
 

@@ -10,12 +10,11 @@ import pytest
 
 import minedraft
 from minedraft import errors
-from minedraft.admin import Mode
 from minedraft.api import Delta, Finished, Message, Started
 from minedraft.client import Client, SyncClient
 from minedraft.transport import channel
 from minedraft.transport.limits import limits_for
-from minedraft.types import FinishReason, Speculation
+from minedraft.types import FinishReason, Mode, Speculation
 from minedraft.v1 import admin_pb2, generation_pb2
 from tests.fake_coordinator import FakeCoordinator, serve
 

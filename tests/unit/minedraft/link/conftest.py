@@ -9,8 +9,8 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from minedraft.link.spec import LinkSpec, Transport
 from minedraft.packets.packet import DraftedRow, DraftPacket
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.transport.channel import server_options
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.status import ErrorInterceptor

@@ -9,7 +9,7 @@ import pytest
 from minedraft.errors import ConfigError, StateError
 from minedraft.link import form
 from minedraft.link.local import LocalNetwork
-from minedraft.link.spec import Transport
+from minedraft.packets.spec import Transport
 from minedraft.transport.rendezvous import Rendezvous
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from minedraft.errors import IncompatibleWorkerError
 from minedraft.link import gloo
-from minedraft.link.spec import LinkOptions, Transport
+from minedraft.link.options import LinkOptions
+from minedraft.packets.spec import Transport
 
 OPTIONS = LinkOptions(op_timeout_s=5.0, heartbeat_s=0.05)
 
@@ -134,7 +135,8 @@ def control_plane_code():
     return """
 import asyncio, sys, grpc
 from minedraft.link import gloo
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.token_link import TokenLinkServicer
 from minedraft.v1 import link_pb2_grpc

@@ -7,8 +7,9 @@ import pytest
 
 from minedraft.errors import ProtocolError, StateError, WorkerUnavailableError
 from minedraft.link import grpc as grpc_link
-from minedraft.link.spec import LinkOptions, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import PacketLayout
+from minedraft.packets.spec import Transport
 from minedraft.transport.token_link import TokenLinkClient
 
 OPTIONS = LinkOptions(op_timeout_s=10, heartbeat_s=2)

@@ -14,7 +14,8 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.link import nccl
-from minedraft.link.spec import LinkOptions, Transport
+from minedraft.link.options import LinkOptions
+from minedraft.packets.spec import Transport
 from tests.fake_nccl import FakeNccl
 
 OPTIONS = LinkOptions(op_timeout_s=5.0, heartbeat_s=0.05)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from minedraft.errors import StateError
+from minedraft.link.options import LinkOptions
 from minedraft.link.sender import LinkSender
-from minedraft.link.spec import LinkOptions
 
 
 @pytest.fixture

@@ -121,7 +121,8 @@ _STRANGERS = """
 import asyncio, os, resource, socket, subprocess, sys, grpc
 from minedraft.link import gloo
 from minedraft.packets.packet import DraftedRow, DraftPacket
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.transport.rendezvous import Rendezvous
 from minedraft.transport.token_link import TokenLinkServicer
 from minedraft.v1 import link_pb2_grpc

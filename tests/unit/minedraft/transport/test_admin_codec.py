@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.admin import BatchStatus, Counters, Mode, Span, Status, SwapOrder, WorkerStatus
+from minedraft.admin import BatchStatus, Counters, Span, Status, SwapOrder, WorkerStatus
 from minedraft.errors import InvalidRequestError
 from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
 from minedraft.transport import admin_codec
-from minedraft.types import ModelInfo
+from minedraft.types import Mode, ModelInfo
 
 IDENTITY = WorkerIdentity("i", 1, 5, 6, "0.1")
 MODEL = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8, "model")

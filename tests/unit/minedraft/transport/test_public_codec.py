@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.admin import Mode, ServerInfo, TargetInfo
+from minedraft.admin import ServerInfo, TargetInfo
 from minedraft.api import (
     Delta,
     Finished,
@@ -17,7 +17,14 @@ from minedraft.api import (
 from minedraft.errors import InvalidRequestError, ProtocolError
 from minedraft.plans import WorkerIdentity
 from minedraft.transport import public_codec
-from minedraft.types import FinishReason, ModelInfo, SamplingParams, Speculation, TokenLogprobs
+from minedraft.types import (
+    FinishReason,
+    Mode,
+    ModelInfo,
+    SamplingParams,
+    Speculation,
+    TokenLogprobs,
+)
 from minedraft.v1 import generation_pb2
 
 

@@ -4,22 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from minedraft.admin import (
-    Mode,
-    ServerInfo,
-    Span,
-    Status,
-    SwapOrder,
-    SwapResult,
-    TargetInfo,
-)
+from minedraft.admin import ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
 from minedraft.api import Delta, Finished, GenerationRequest, Started
 from minedraft.errors import InvalidRequestError, QueueFullError
 from minedraft.plans import StepTiming, WorkerIdentity
 from minedraft.security.caller import ANYBODY
 from minedraft.transport import admin_codec, public_codec
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
-from minedraft.types import FinishReason, ModelInfo
+from minedraft.types import FinishReason, Mode, ModelInfo
 from minedraft.v1 import admin_pb2, generation_pb2
 
 MODEL = ModelInfo("m", 50, 100, "f", "float32")

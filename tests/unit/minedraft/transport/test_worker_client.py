@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
-from minedraft.link.spec import LinkSpec, Transport
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.transport.channel import server_options
 from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 from minedraft.v1 import drafter_pb2_grpc

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from minedraft.errors import InvalidRequestError, PreconditionError, WorkerHeldError
-from minedraft.link.spec import LinkSpec, Transport
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import (
     DraftPlan,
     DraftResult,

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from minedraft.admin import Mode
 from minedraft.api import Delta, Finished
 from minedraft.errors import (
     DuplicateRequestError,
@@ -21,7 +20,7 @@ from minedraft.plans import DraftResult, RowResult, StepTiming
 from minedraft.services.coordinator.core.request import Phase
 from minedraft.services.coordinator.streams import EventStream
 from minedraft.services.coordinator.text.output import Finish
-from minedraft.types import FinishReason, RequestId, RowError
+from minedraft.types import FinishReason, Mode, RequestId, RowError
 from tests.engine_world import EngineWorld, make_sample, read
 from tests.worker_doubles import continuation
 

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from minedraft.admin import Mode, SwapOrder
+from minedraft.admin import SwapOrder
 from minedraft.api import Finished, GenerationRequest, Message, ResumedSample, Started
 from minedraft.errors import (
     DrainingError,
@@ -22,7 +22,7 @@ from minedraft.services.coordinator import handler as handler_module
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.handler import Handler
 from minedraft.services.coordinator.workers.membership import Membership
-from minedraft.types import FinishReason, SamplingParams
+from minedraft.types import FinishReason, Mode, SamplingParams
 from tests.engine_world import EngineWorld, make_sample
 from tests.worker_doubles import continuation
 

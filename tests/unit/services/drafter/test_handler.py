@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from minedraft.errors import IncompatibleWorkerError, ModelError, WorkerUnavailableError
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import DraftPlan, DraftRow, OpenRow, WorkerIdentity
 from minedraft.services.drafter import handler as handler_module
 from minedraft.services.drafter.config import DrafterKind

@@ -6,9 +6,10 @@ import time
 import pytest
 
 from minedraft.errors import WorkerUnavailableError
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.packets.packet import DraftedRow, DraftPacket
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import OpenRow, VerifyPlan, VerifyRow, WorkerIdentity
 from minedraft.services.verifier import handler as handler_module
 from minedraft.services.verifier.handler import Handler

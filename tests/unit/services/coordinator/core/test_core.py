@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from minedraft.admin import Mode
 from minedraft.errors import (
     DuplicateRequestError,
     InvalidRequestError,
@@ -15,7 +14,7 @@ from minedraft.errors import (
 from minedraft.plans import RowResult, StepTiming, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.request import Phase, Request
-from minedraft.types import RequestId, RowParams
+from minedraft.types import Mode, RequestId, RowParams
 from tests.core_model import BLOCK, BUDGET, CONTEXT, CoreModel
 from tests.worker_doubles import continuation
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minedraft.admin import Mode
 from minedraft.services.coordinator.core.request import Phase
+from minedraft.types import Mode
 from tests.core_model import CoreModel
 from tests.worker_doubles import continuation
 

@@ -82,7 +82,7 @@ def children(pid: int) -> list[int]:
 
 def processes() -> list[int]:
     """Ours that fork workers."""
-    name = text_pool.text_child.__name__.encode()
+    name = text_pool.child.__name__.encode()
     return [p for p in children(os.getpid()) if name in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 

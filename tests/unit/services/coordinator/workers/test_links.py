@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from minedraft.errors import IncompatibleWorkerError, WorkerUnavailableError
-from minedraft.link.spec import LinkSpec, Transport
+from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import WorkerIdentity, WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.workers.links import Linker

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from minedraft.errors import IncompatibleWorkerError
-from minedraft.link.spec import Transport
+from minedraft.packets.spec import Transport
 from minedraft.plans import WorkerIdentity, WorkerInfo
 from minedraft.services.coordinator.workers.transport_choice import TransportChoice
 from minedraft.types import ModelInfo

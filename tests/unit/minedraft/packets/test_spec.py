@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from minedraft.errors import ConfigError, InvalidRequestError
-from minedraft.link.spec import LinkOptions, LinkSpec, Transport
+from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import PacketLayout
+from minedraft.packets.spec import LinkSpec, Transport
 
 SPEC = LinkSpec(
     epoch=1,
