@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from minedraft import errors
+from minedraft.api import Finished
 from minedraft.bench.load import Job, run_load
 from minedraft.client import Client
 from tests.fake_coordinator import FakeCoordinator
@@ -20,11 +21,19 @@ async def test_records_come_in_the_order_of_the_jobs(client: Client):
 
 async def test_the_loop_keeps_just_so_many_requests_live(client: Client, fake: FakeCoordinator):
     seen: list[int] = []
+    live: set[int] = set()
+    full = asyncio.Event()
     plain = fake._events
 
     async def counting(request):
-        seen.append(fake.num_live)
+        live.add(id(request))
+        seen.append(len(live))
+        if len(live) == 3:
+            full.set()
+        await full.wait()
         async for event in plain(request):
+            if isinstance(event, Finished):  # the client may ask anew before this call has ended
+                live.discard(id(request))
             yield event
 
     fake._events = counting
