@@ -414,7 +414,7 @@ class CoreModel:
         assert [core.in_flight_step(b) for b in batches] == in_flight
         assert list(core._verify_queue) == self.order
         assert core.is_idle == (not self.live and not self.flights)
-        waiting = [r.arrival for r in core._home.waiting]
+        waiting = [r.arrival for r in core._table.waiting]
         assert waiting == sorted(waiting), "first come, first served"
         assert len(waiting) == core.num_waiting == len(self.live) - core.num_running
         self._check_phases()
@@ -435,13 +435,13 @@ class CoreModel:
                 if epoch in r.drafter_lens
             }
             knows = {row_id: len(row.history) for row_id, row in double.rows.items()}
-            closing = core._home._drafter_closes.get(epoch, [])
+            closing = core._table._drafter_closes.get(epoch, [])
             assert len(closing) == len(set(closing)), "closed twice"
             assert not told.keys() & set(closing)
             assert told == {r: length for r, length in knows.items() if r not in closing}
             assert set(closing) <= knows.keys()
         known = {e for r in core.requests.values() for e in r.drafter_lens}
-        assert known | core._home._drafter_closes.keys() <= self.doubles.keys()
+        assert known | core._table._drafter_closes.keys() <= self.doubles.keys()
 
     def _check_phases(self) -> None:
         in_step = {}

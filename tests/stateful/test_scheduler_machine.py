@@ -1,6 +1,6 @@
 """One batch stepped under random blocks, budgets and k equals a ledger of what each one needs.
 
-Nobody owns anything here but the ledger: `reserve` is a coin that the ledger tosses first, so it
+Nobody owns anything here but the ledger: `allocate` is a coin that the ledger tosses first, so it
 knows who sits out. The rows of every step must be exactly what the ledger says.
 """
 
@@ -93,11 +93,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
         calls = []
 
-        def reserve(request, num_positions):
+        def allocate(request, num_positions):
             calls.append((request.arrival, num_positions))
             return request.arrival not in blocked
 
-        rows = schedule([self.requests[i] for i in live], limits, reserve)
+        rows = schedule([self.requests[i] for i in live], limits, allocate)
         assert calls == asked
         assert [
             (

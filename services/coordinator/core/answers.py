@@ -11,7 +11,7 @@ from minedraft.services.coordinator.core.request import Phase
 if TYPE_CHECKING:
     from minedraft.plans import VerifyResult
     from minedraft.services.coordinator.core.request import Request
-    from minedraft.services.coordinator.core.residency import Step
+    from minedraft.services.coordinator.core.step import Step
 
 
 def live_rows(step: Step, result: VerifyResult, vocab_size: int) -> list[tuple[Request, RowResult]]:

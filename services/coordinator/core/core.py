@@ -28,7 +28,7 @@ from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.drafters import Drafters
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.request import Event, Phase
-from minedraft.services.coordinator.core.residency import Residency
+from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.suspects import blame
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class Core:
         self.max_waiting = max_waiting
         self.draft_timeout_ns = 30 * 10**9
         """Longest wait for drafts; the engine, which has a clock, keeps it up to date."""
-        self._home = Residency(mode.num_batches, mode.max_batch_size)
+        self._table = RequestTable(mode.num_batches, mode.max_batch_size)
         self._counters = Counters()
         self._drafters = Drafters()
         self._deaths = Deaths()
-        self._planner = Planner(self._home, self._drafters, self._deaths, prefill_budget_tokens)
+        self._planner = Planner(self._table, self._drafters, self._deaths, prefill_budget_tokens)
         self._verifier: ModelInfo | None = None
         self._verify_queue: deque[int] = deque()
         self._next_arrival = 0
@@ -78,9 +78,9 @@ class Core:
                 f"sampling.n is {count}, want at most {self.max_waiting}: max_waiting_requests",
                 field="sampling.n",
             )
-        if len(self._home.waiting) + count > self.max_waiting:
+        if len(self._table.waiting) + count > self.max_waiting:
             raise QueueFullError(
-                f"{len(self._home.waiting)} requests wait and {count} more do not fit: "
+                f"{len(self._table.waiting)} requests wait and {count} more do not fit: "
                 f"max_waiting_requests is {self.max_waiting}"
             )
 
@@ -92,14 +92,14 @@ class Core:
             QueueFullError: the queue is full.
             InvalidRequestError: it can never fit into the KV pool.
         """
-        if request.request_id in self._home.live:
+        if request.request_id in self._table.live:
             raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
         self.check_capacity()
         if self._verifier is not None and not self._fits(request):
             raise self.too_large(request)
         request.arrival = self._next_arrival
         self._next_arrival += 1
-        self._home.enqueue(request)
+        self._table.enqueue(request)
         self._counters.num_requests += 1
 
     def finish(self, request_id: RequestId, reason: str) -> bool:
@@ -108,10 +108,10 @@ class Core:
         Returns:
             Whether it was live.
         """
-        request = self._home.live.get(request_id)
+        request = self._table.live.get(request_id)
         if request is None:
             return False
-        self._home.end(request)
+        self._table.end(request)
         self._counters.finished(reason)
         return True
 
@@ -124,8 +124,8 @@ class Core:
             Live requests that its KV pool can never hold; the caller ends them.
         """
         self._verifier = info
-        self._home.blocks = BlockAllocator(info.num_blocks, info.block_size)
-        return [r for r in self._home.live.values() if not self._fits(r)]
+        self._table.blocks = BlockAllocator(info.num_blocks, info.block_size)
+        return [r for r in self._table.live.values() if not self._fits(r)]
 
     def blame(self) -> list[Request]:
         """The verifier failed at the step it was running: see `suspects`.
@@ -135,7 +135,7 @@ class Core:
         """
         if not self._verify_queue:
             return []
-        return blame(self._home.in_flight[self._verify_queue[0]].requests.values())
+        return blame(self._table.in_flight[self._verify_queue[0]].requests.values())
 
     def verdict(self, *, has_died: bool) -> list[Request]:
         """A session begins after one that broke: see `deaths`.
@@ -151,21 +151,21 @@ class Core:
         Args:
             may_have_died: It broke without a word; `verdict` will know.
         """
-        self._deaths.lost(self._home.in_flight.values() if may_have_died else ())
+        self._deaths.lost(self._table.in_flight.values() if may_have_died else ())
         self._verify_queue.clear()
         self._verifier = None
-        self._home.start_over()
+        self._table.start_over()
         self.link_down()
 
     def drafter_up(self, info: ModelInfo, epoch: int) -> None:
         """A link was formed to a drafter that knows no rows; it drafts from now on."""
-        self._home.forget_drafter(epoch)
+        self._table.forget_drafter(epoch)
         self._drafters.serve(info, epoch)
 
     def drafter_down(self, epoch: int) -> None:
         """A link is over. Its batches go to the other drafters, or on with k = 0."""
         self._drafters.drop(epoch)
-        self._home.forget_drafter(epoch)
+        self._table.forget_drafter(epoch)
 
     def link_down(self) -> None:
         """All links are over: no drafts until `drafter_up`."""
@@ -174,7 +174,7 @@ class Core:
 
     def warm_up(self, info: ModelInfo, epoch: int) -> None:
         """A link was formed to a drafter that shall take over: bring it up to date first."""
-        self._home.forget_drafter(epoch)
+        self._table.forget_drafter(epoch)
         self._drafters.warm_up(info, epoch)
 
     @property
@@ -195,7 +195,7 @@ class Core:
 
     def uses(self, epoch: int) -> bool:
         """Whether a step in flight waits for drafts of this epoch."""
-        return any(step.epoch == epoch for step in self._home.in_flight.values())
+        return any(step.epoch == epoch for step in self._table.in_flight.values())
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Core:
         self._counters.num_broken_drafts += result.num_broken
         if self._drafters.took(result):
             return
-        step = self._home.in_flight.get(result.batch)
+        step = self._table.in_flight.get(result.batch)
         if step is None or step.step_id != result.step_id:
             return  # the verifier's answer came first, or the step is void
         step.is_drafted = True
@@ -242,13 +242,13 @@ class Core:
                 step stays in flight: it is what the verifier failed at.
         """
         self._planner.check_planned(result.step_id)
-        step = self._home.in_flight.get(result.batch)
+        step = self._table.in_flight.get(result.batch)
         if step is None or step.step_id != result.step_id or self._verifier is None:
             self._counters.num_stale_results += len(result.rows)
             return []
         rows = live_rows(step, result, self._verifier.vocab_size)
         # Counted only now: an answer that made no sense leaves no trace.
-        self._home.land(step.batch, step.step_id)
+        self._table.end_step(step.batch, step.step_id)
         self._verify_queue.remove(step.batch)
         if result.num_stale_drafts and not step.is_drafted:
             self._drafters.suspect(step.epoch)
@@ -281,43 +281,43 @@ class Core:
     @property
     def requests(self) -> dict[RequestId, Request]:
         """Live requests. Read only."""
-        return self._home.live
+        return self._table.live
 
     @property
     def blocks(self) -> BlockAllocator:
         """KV blocks of the verifier's pool. Read only."""
-        return self._home.blocks
+        return self._table.blocks
 
     @property
     def batches(self) -> BatchManager:
         """Who is in which batch. Read only."""
-        return self._home.batches
+        return self._table.batches
 
     @property
     def counters(self) -> Counters:
         """Totals. Read only."""
-        self._counters.num_preemptions = self._home.num_preemptions
+        self._counters.num_preemptions = self._table.num_preemptions
         return self._counters
 
     @property
     def num_waiting(self) -> int:
         """Requests in the queue."""
-        return len(self._home.waiting)
+        return len(self._table.waiting)
 
     @property
     def num_running(self) -> int:
         """Live requests that are in a batch."""
-        return self._home.num_running
+        return self._table.num_running
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is live and nothing in flight."""
-        return not self._home.live and not self._home.in_flight
+        return not self._table.live and not self._table.in_flight
 
     @property
     def owed_by_verifier(self) -> int:
         """The step that the verifier is at, even if all its requests have ended; 0: none is."""
-        return min((step.step_id for step in self._home.in_flight.values()), default=0)
+        return min((step.step_id for step in self._table.in_flight.values()), default=0)
 
     def owed_by_drafter(self, epoch: int) -> int:
         """What the drafter of this epoch is behind with; another number each time. 0: nothing."""
@@ -325,13 +325,13 @@ class Core:
 
     def in_flight_step(self, batch: int) -> int:
         """Step id in flight for a batch; 0: none."""
-        step = self._home.in_flight.get(batch)
+        step = self._table.in_flight.get(batch)
         return step.step_id if step is not None else 0
 
     def phases(self, batch: int) -> dict[str, int]:
         """Live requests of a batch per phase."""
         counts: dict[str, int] = {}
-        for request in self._home.members(batch):
+        for request in self._table.members(batch):
             counts[request.phase.value] = counts.get(request.phase.value, 0) + 1
         return counts
 
@@ -346,14 +346,14 @@ class Core:
             if not self.is_idle:
                 raise PreconditionError(
                     f"batches can change only while idle; {len(self.requests)} requests are live, "
-                    f"{len(self._home.in_flight)} steps in flight"
+                    f"{len(self._table.in_flight)} steps in flight"
                 )
-            self._home.batches = BatchManager(*shape)
+            self._table.batches = BatchManager(*shape)
         self.mode = mode
 
     def check(self) -> None:
         """Raise if an invariant is broken; cheap enough for tests and idle moments."""
-        self._home.check()
+        self._table.check()
 
     def too_large(self, request: Request) -> InvalidRequestError:
         """The error of a request that the KV pool can never hold."""
@@ -373,6 +373,6 @@ class Core:
         """The batch at the head of the verifier's queue is verified once its drafts are in."""
         if not self._verify_queue:
             return
-        for request in self._home.in_flight[self._verify_queue[0]].requests.values():
+        for request in self._table.in_flight[self._verify_queue[0]].requests.values():
             if request.phase is Phase.DRAFTED:
                 request.advance(Event.VERIFY)

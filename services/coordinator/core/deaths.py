@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from minedraft.services.coordinator.core.request import Request
-    from minedraft.services.coordinator.core.residency import Step
+    from minedraft.services.coordinator.core.step import Step
 
 MAX_DEATHS = 3
 DEATHS_TO_BE_ALONE = 2

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.core.request import Phase
-from minedraft.services.coordinator.core.residency import Step
 from minedraft.services.coordinator.core.scheduler import Limits, StepRows, schedule, warm_up
+from minedraft.services.coordinator.core.step import Step
 from minedraft.services.coordinator.core.suspects import apart
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from minedraft.services.coordinator.core.deaths import Deaths
     from minedraft.services.coordinator.core.drafters import Drafters
-    from minedraft.services.coordinator.core.residency import Residency
+    from minedraft.services.coordinator.core.request_table import RequestTable
     from minedraft.types import Mode, ModelInfo
 
     Plans: TypeAlias = tuple[DraftPlan | None, VerifyPlan]
@@ -33,16 +33,16 @@ class Planner:
     """Plans every batch that is idle.
 
     Args:
-        home: Who lives where.
+        table: The live requests.
         drafters: Who drafts.
         deaths: Who must have the verifier to itself.
         prefill_budget_tokens: Most prompt tokens in one step.
     """
 
     def __init__(
-        self, home: Residency, drafters: Drafters, deaths: Deaths, prefill_budget_tokens: int
+        self, table: RequestTable, drafters: Drafters, deaths: Deaths, prefill_budget_tokens: int
     ) -> None:
-        self._home = home
+        self._table = table
         self._drafters = drafters
         self._deaths = deaths
         self._prefill_budget = prefill_budget_tokens
@@ -54,17 +54,17 @@ class Planner:
         Yields:
             Plans to send now, the draft plan first. A plan without rows only closes.
         """
-        home = self._home
-        idle = [b for b in range(mode.num_batches) if b not in home.in_flight]
+        table = self._table
+        idle = [b for b in range(mode.num_batches) if b not in table.in_flight]
         # Smaller batches first, so that arrivals reach an empty one; all of this before the first
         # plan, so that a batch that is filled by re-balancing starts at once.
-        for batch in sorted(idle, key=lambda b: (home.batches.size(b), b)):
-            home.admit(batch)
+        for batch in sorted(idle, key=lambda b: (table.batches.size(b), b)):
+            table.admit(batch)
         for batch in idle:
-            home.batches.rebalance(batch)
+            table.batches.rebalance(batch)
         on_trial = self._on_trial()
         for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
-            if on_trial and home.in_flight:
+            if on_trial and table.in_flight:
                 break  # nobody beside it, before or after
             yield from self._plan_batch(batch, mode, verifier, draft_timeout_ns)
         yield from self._plan_warm_ups(mode, verifier)
@@ -82,7 +82,7 @@ class Planner:
     def _on_trial(self) -> set[int | None]:
         """Batches with a member that must have the verifier to itself."""
         return {
-            self._home.batches.batch_of(request.request_id)
+            self._table.batches.batch_of(request.request_id)
             for request in self._deaths.on_trial
             if request.phase is not Phase.WAITING
         }
@@ -90,20 +90,20 @@ class Planner:
     def _plan_batch(
         self, batch: int, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int
     ) -> Iterator[Plans]:
-        home = self._home
-        if home.batches.size(batch) == 0:
+        table = self._table
+        if table.batches.size(batch) == 0:
             return
         epoch, drafter = self._drafters.of_batch(batch)
         limits = self._limits(mode, verifier, epoch, drafter)
-        home.begin_plan()
+        table.begin_plan()
         rows = StepRows()
-        for group in apart(home.members(batch)):
-            rows = schedule(group, limits, home.reserve)
+        for group in apart(table.members(batch)):
+            rows = schedule(group, limits, table.allocate)
             if rows.verify_rows:
                 break
         if not rows.verify_rows:
             return
-        home.batches.start()
+        table.batches.start()
         step = Step(
             step_id=self._next_step,
             batch=batch,
@@ -112,7 +112,7 @@ class Planner:
             epoch=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
         )
         self._next_step += 1
-        home.in_flight[batch] = step
+        table.in_flight[batch] = step
         yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows, draft_timeout_ns)
 
     def _limits(
@@ -136,7 +136,7 @@ class Planner:
             epoch,
             rows=tuple(rows.draft_rows),
             opens=tuple(rows.draft_opens),
-            closes=self._home.take_drafter_closes(epoch),
+            closes=self._table.take_drafter_closes(epoch),
         )
 
     def _verify_plan(self, step: Step, rows: StepRows, draft_timeout_ns: int) -> VerifyPlan:
@@ -146,7 +146,7 @@ class Planner:
             step.epoch,
             rows=tuple(rows.verify_rows),
             opens=tuple(rows.verify_opens),
-            closes=self._home.take_verifier_closes(),
+            closes=self._table.take_verifier_closes(),
             draft_timeout_ns=draft_timeout_ns,
         )
 
@@ -155,7 +155,7 @@ class Planner:
         for epoch, warming in self._drafters.warming.items():
             if warming.step_id:
                 continue
-            admitted = [r for r in self._home.live.values() if r.phase is not Phase.WAITING]
+            admitted = [r for r in self._table.live.values() if r.phase is not Phase.WAITING]
             limits = self._limits(mode, verifier, epoch, warming.info)
             rows, opens = warm_up(admitted, limits, again=warming.is_behind)
             if not rows:
@@ -163,14 +163,14 @@ class Planner:
                 continue
             warming.step_id = self._next_step
             self._next_step += 1
-            closes = self._home.take_drafter_closes(epoch)
+            closes = self._table.take_drafter_closes(epoch)
             yield DraftPlan(warming.step_id, 0, epoch, rows, opens, closes), _NOTHING
 
     def _housekeeping(self) -> Iterator[Plans]:
         """Tell workers of ended rows that no step's plan has mentioned."""
-        closes = self._home.take_verifier_closes()
+        closes = self._table.take_verifier_closes()
         if closes:
             yield None, VerifyPlan(0, 0, 0, closes=closes)
-        for epoch in self._home.epochs_with_closes():
-            closes = self._home.take_drafter_closes(epoch)
+        for epoch in self._table.epochs_with_closes():
+            closes = self._table.take_drafter_closes(epoch)
             yield DraftPlan(0, 0, epoch, closes=closes), _NOTHING

@@ -64,14 +64,14 @@ def num_draft_tokens(request: Request, limits: Limits) -> int:
 
 
 def schedule(
-    members: Iterable[Request], limits: Limits, reserve: Callable[[Request, int], bool]
+    members: Iterable[Request], limits: Limits, allocate: Callable[[Request, int], bool]
 ) -> StepRows:
     """Build one step of one batch and mark its requests.
 
     Args:
         members: The batch, oldest member first; none has a step in flight.
         limits: What bounds the step.
-        reserve: Gives a request blocks for that many positions, preempting others if it must;
+        allocate: Gives a request blocks for that many positions, preempting others if it must;
             False: it has to sit this step out (or was preempted itself).
 
     Returns:
@@ -83,7 +83,7 @@ def schedule(
         if request.phase is not Phase.READY:  # preempted for an older one just now
             continue
         k = num_draft_tokens(request, limits)
-        if not reserve(request, request.num_tokens + k):
+        if not allocate(request, request.num_tokens + k):
             continue
         request.advance(Event.DRAFT if k else Event.VERIFY)
         _add(step, request, num_feed=request.num_tokens - request.num_computed, k=k)
@@ -94,7 +94,7 @@ def schedule(
         num_feed = min(budget, request.num_tokens - request.num_computed)
         if num_feed <= 0:
             break
-        if request.phase is not Phase.PREFILLING or not reserve(
+        if request.phase is not Phase.PREFILLING or not allocate(
             request, request.num_computed + num_feed
         ):
             continue

@@ -158,8 +158,8 @@ def test_the_first_fill_alternates_and_later_ones_join_the_batch_being_planned()
     model.work()
     model.answer()  # batch 0 again: r6 joins it, although batch 1 is smaller
     model.submit((1, 2), 20)
-    home = model.core._home
-    home.admit(0)
+    table = model.core._table
+    table.admit(0)
     assert model.core.batches.batch_of(RequestId("r6")) == 0
 
 

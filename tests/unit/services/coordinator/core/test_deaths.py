@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.request import Phase, Request
-from minedraft.services.coordinator.core.residency import Step
+from minedraft.services.coordinator.core.step import Step
 from minedraft.services.coordinator.core.suspects import apart
 from minedraft.types import RequestId, RowId, RowParams
 

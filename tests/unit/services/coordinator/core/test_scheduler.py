@@ -201,13 +201,13 @@ def test_the_chunk_of_one_that_sits_out_goes_to_the_next():
 def test_one_preempted_for_an_older_one_is_not_in_the_step(make):
     older, newer = make(0), make(1)
 
-    def reserve(request, num_positions):
+    def allocate(request, num_positions):
         if request is older:
             newer.reset_worker_state()
             newer.advance(Event.PREEMPT)
         return everyone(request, num_positions)
 
-    step = schedule([older, newer], LIMITS, reserve)
+    step = schedule([older, newer], LIMITS, allocate)
     assert step.requests == [older]
     assert newer.phase is Phase.WAITING
 

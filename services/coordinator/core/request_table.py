@@ -1,4 +1,4 @@
-"""Who lives where: the waiting queue, the batches, KV blocks, rows on the workers. Pure.
+"""Every live request, and where it is: the queue, the batches, KV blocks, rows on workers. Pure.
 
 If blocks run out, the newest request without a step in flight is preempted: its tokens stay, its
 KV is computed again later. If the one that needs blocks is itself the newest, it goes, unless a
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
@@ -22,28 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.services.coordinator.core.request import Request
+    from minedraft.services.coordinator.core.step import Step
     from minedraft.types import RequestId
 
 
-@dataclass(slots=True)
-class Step:
-    """A verify step in flight."""
-
-    step_id: int
-    batch: int
-    requests: dict[RowId, Request]
-    """Rows of it whose requests still live that life."""
-    num_draft_tokens: dict[RowId, int]
-    """k as planned."""
-    epoch: int = 0
-    """Of the link that brings its drafts; 0: none."""
-    is_drafted: bool = False
-    """Whether the drafter has said that it is done."""
-    orphans: list[int] = field(default_factory=list)
-    """Blocks of rows that ended while the step was in flight; freed with it."""
-
-
-class Residency:
+class RequestTable:
     """See the module docstring.
 
     Args:
@@ -104,7 +86,7 @@ class Residency:
         """A new plan is being made: nobody is in it yet."""
         self._planned.clear()
 
-    def reserve(self, request: Request, num_positions: int) -> bool:
+    def allocate(self, request: Request, num_positions: int) -> bool:
         """Give `request` blocks for that many positions and a place in the plan being made.
 
         Returns:
@@ -134,8 +116,8 @@ class Residency:
             self._release(request)
         request.advance(Event.FINISH)
 
-    def land(self, batch: int, step_id: int) -> Step | None:
-        """Take a step out of flight, or return None if it is not in flight (any more)."""
+    def end_step(self, batch: int, step_id: int) -> Step | None:
+        """Remove a step that is in flight; None if it is not (any more)."""
         step = self.in_flight.get(batch)
         if step is None or step.step_id != step_id:
             return None

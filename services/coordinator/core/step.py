@@ -1,0 +1,28 @@
+"""One verify step of one batch, from its plan to its result. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minedraft.services.coordinator.core.request import Request
+    from minedraft.types import RowId
+
+
+@dataclass(slots=True)
+class Step:
+    """A verify step in flight."""
+
+    step_id: int
+    batch: int
+    requests: dict[RowId, Request]
+    """By row: live requests that are still in the rows of this step."""
+    num_draft_tokens: dict[RowId, int]
+    """k as planned."""
+    epoch: int = 0
+    """Of the link that brings its drafts; 0: none."""
+    is_drafted: bool = False
+    """Whether the drafter has said that it is done."""
+    orphans: list[int] = field(default_factory=list)
+    """Blocks of rows that ended while the step was in flight; freed with it."""
