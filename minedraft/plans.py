@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Version of the internal protocol; both sides of a session must have the same."""
 MAX_BATCHES: Final = 8
 MAX_ROWS: Final = 1024
@@ -100,8 +100,9 @@ class VerifyPlan:
 
     step_id: int
     batch: int
-    epoch: int
-    """Epoch of the link with this step's drafts; 0: none will come."""
+    source: int
+    """Draft source whose drafts this step waits for; 0: none. One that drafts over a link has the
+    epoch of that link as its number."""
     rows: tuple[VerifyRow, ...] = ()
     opens: tuple[OpenRow, ...] = ()
     closes: tuple[RowId, ...] = ()

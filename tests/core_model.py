@@ -157,7 +157,7 @@ class CoreModel:
         drafted = {} if draft is None else {r.row_id: r.num_draft_tokens for r in draft.rows}
         assert wanted == {row_id: k for row_id, k in drafted.items() if k}
         epoch = self.epoch_of(verify.batch)
-        assert verify.epoch == (epoch if wanted else 0)
+        assert verify.source == (epoch if wanted else 0)
         assert draft is None or not draft.rows or draft.epoch == epoch
         if not verify.rows:
             return
@@ -229,8 +229,8 @@ class CoreModel:
         assert self.order.pop(0) == result.batch, "the verifier is first-in first-out"
         flight = self.flights.pop(result.batch)
         self.num_stale += len(flight.plan.rows) - len(flight.owners)
-        if result.num_stale_drafts and not flight.drafts_in and flight.plan.epoch in self.serving:
-            self.suspects.add(flight.plan.epoch)
+        if result.num_stale_drafts and not flight.drafts_in and flight.plan.source in self.serving:
+            self.suspects.add(flight.plan.source)
         committed = self.core.on_verify_result(result)
         assert [(r.request_id, row) for r, row in committed] == [
             (flight.owners[row.row_id], row)
@@ -427,7 +427,7 @@ class CoreModel:
         for batch in range(core.mode.num_batches):
             assert core._drafters.of_batch(batch)[0] == self.epoch_of(batch)
         for epoch, double in self.doubles.items():
-            in_flight = any(flight.plan.epoch == epoch for flight in self.flights.values())
+            in_flight = any(flight.plan.source == epoch for flight in self.flights.values())
             assert core.uses(epoch) == in_flight
             told = {
                 r.row_id: r.drafter_lens[epoch]

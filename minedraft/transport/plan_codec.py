@@ -198,7 +198,7 @@ def verify_plan_to_proto(plan: VerifyPlan) -> verifier_pb2.VerifierSessionReques
         plan=verifier_pb2.VerifyPlan(
             step_id=plan.step_id,
             batch=plan.batch,
-            epoch=plan.epoch,
+            source=plan.source,
             opens=opens,
             close_row_ids=plan.closes,
             rows=rows,
@@ -219,7 +219,7 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
     found = VerifyPlan(
         step_id=plan.step_id,
         batch=plan.batch,
-        epoch=plan.epoch,
+        source=plan.source,
         opens=tuple(
             OpenRow(
                 row_id=RowId(row.row_id),

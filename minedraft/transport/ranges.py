@@ -97,6 +97,9 @@ def check_verify_plan(plan: VerifyPlan) -> None:
         _between("num_feed", row.num_feed, 1, MAX_LEN)
         _between("num_draft_tokens", row.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
         _between("block_offset", row.block_offset, 0, MAX_LEN)
+    if bool(plan.source) != any(row.num_draft_tokens for row in plan.rows):
+        # Without one nothing can come; with one the step would wait for what nobody asked for.
+        raise ProtocolError(f"source={plan.source}: want one if a row has drafts, else 0")
 
 
 def check_draft_plan(plan: DraftPlan) -> None:

@@ -31,7 +31,7 @@ class Timeline:
             self._prefill_rows["draft", draft.step_id] = rows, draft.epoch
         if verify.rows:
             rows = sum(row.num_feed > 1 for row in verify.rows)
-            self._prefill_rows["verify", verify.step_id] = rows, verify.epoch
+            self._prefill_rows["verify", verify.step_id] = rows, verify.source
 
     def drafted(self, result: DraftResult) -> None:
         """Record a draft step."""

@@ -117,16 +117,16 @@ class Handler:
         check_vocabulary(plan, self._info.model.vocab_size)
         packet: DraftPacket | None = None
         drafts_ns: int | None = None
-        receiver = self._receivers.get(plan.epoch)
+        receiver = self._receivers.get(plan.source)
         if receiver is not None:
             asked_ns = time.perf_counter_ns()
             packet = await receiver.take(plan.step_id, plan.draft_timeout_ns / 1e9)
             got_ns = time.perf_counter_ns()
             drafts_ns = got_ns if got_ns - asked_ns > _AT_ONCE_NS else None
             if packet is None:
-                repeated = self._repeats.facts(f"missing {plan.epoch}")
+                repeated = self._repeats.facts(f"missing {plan.source}")
                 if repeated is not None:
-                    log.info("drafts.missing", step_id=plan.step_id, epoch=plan.epoch, **repeated)
+                    log.info("drafts.missing", step_id=plan.step_id, source=plan.source, **repeated)
         return self._executor.submit(
             self._engine.step, plan, packet, plan_ns=arrived_ns, drafts_ns=drafts_ns
         )

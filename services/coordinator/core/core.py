@@ -195,7 +195,7 @@ class Core:
 
     def uses(self, epoch: int) -> bool:
         """Whether a step in flight waits for drafts of this epoch."""
-        return any(step.epoch == epoch for step in self._table.in_flight.values())
+        return any(step.source == epoch for step in self._table.in_flight.values())
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Core:
         self._table.end_step(step.batch, step.step_id)
         self._verify_queue.remove(step.batch)
         if result.num_stale_drafts and not step.is_drafted:
-            self._drafters.suspect(step.epoch)
+            self._drafters.suspect(step.source)
         self._counters.verified(result)
         self._counters.num_stale_results += len(result.rows) - len(rows)
         told = [(request, row) for request, row in rows if row.token_ids or row.error]

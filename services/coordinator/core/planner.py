@@ -109,7 +109,7 @@ class Planner:
             batch=batch,
             requests={r.row_id: r for r in rows.requests},
             num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
-            epoch=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
+            source=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
         )
         self._next_step += 1
         table.in_flight[batch] = step
@@ -143,7 +143,7 @@ class Planner:
         return VerifyPlan(
             step.step_id,
             step.batch,
-            step.epoch,
+            step.source,
             rows=tuple(rows.verify_rows),
             opens=tuple(rows.verify_opens),
             closes=self._table.take_verifier_closes(),

@@ -20,8 +20,8 @@ class Step:
     """By row: live requests that are still in the rows of this step."""
     num_draft_tokens: dict[RowId, int]
     """k as planned."""
-    epoch: int = 0
-    """Of the link that brings its drafts; 0: none."""
+    source: int = 0
+    """Draft source whose drafts it waits for; 0: none."""
     is_drafted: bool = False
     """Whether the drafter has said that it is done."""
     orphans: list[int] = field(default_factory=list)

@@ -95,7 +95,7 @@ VERIFY_PLANS = st.builds(
     VerifyPlan,
     step_id=U64,
     batch=BATCH,
-    epoch=U64,
+    source=U64,
     rows=st.lists(
         st.builds(
             VerifyRow,
@@ -113,7 +113,7 @@ VERIFY_PLANS = st.builds(
     opens=opens(),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
     draft_timeout_ns=st.integers(0, ranges.MAX_DRAFT_WAIT_NS),
-)
+).filter(lambda plan: bool(plan.source) == any(row.num_draft_tokens for row in plan.rows))
 TOKEN = st.integers(0, ranges.MAX_TOKEN_ID)
 LOGPROB = st.floats(ranges.MIN_LOGPROB, 0, width=32)
 LOGPROBS = st.builds(
@@ -259,7 +259,7 @@ def test_no_synthetic_acceptance_and_zero_are_told_apart(rate):
 
 def test_the_verifier_never_hears_what_is_for_drafters_only():
     row = OpenRow(RowId(1), (1,), (2,), RowParams(), (7, 8), 0.5)
-    message = wire(plan_codec.verify_plan_to_proto(VerifyPlan(1, 0, 1, opens=(row,))))
+    message = wire(plan_codec.verify_plan_to_proto(VerifyPlan(1, 0, 0, opens=(row,))))
     (opened,) = plan_codec.verify_plan_from_proto(message).opens
     assert (opened.reference_token_ids, opened.synthetic_acceptance) == ((), None)
 

@@ -225,3 +225,11 @@ def verify_plan(opened, row) -> VerifyPlan:
 def draft_plan(opened, row) -> DraftPlan:
     rows = (DraftRow(RowId(1), 3, row["new_token_ids"], 1),)
     return DraftPlan(1, 0, 1, rows=rows, opens=(OpenRow(RowId(1), params=RowParams(), **opened),))
+
+
+@pytest.mark.parametrize(("source", "k"), [(0, 4), (5, 0)])
+def test_a_step_names_a_source_if_and_only_if_it_has_drafts(source, k):
+    row = verifier_pb2.VerifyRow(row_id=1, base_len=1, num_feed=1, num_draft_tokens=k)
+    plan = verifier_pb2.VerifyPlan(step_id=1, source=source, rows=[row])
+    with pytest.raises(ProtocolError, match=f"source={source}: want one if a row has drafts"):
+        plan_codec.verify_plan_from_proto(verifier_pb2.VerifierSessionRequest(plan=plan))

@@ -32,7 +32,7 @@ def drafted_by(model: CoreModel, num_steps: int = 6) -> set[int]:
     for _ in range(num_steps):
         model.rotate(nothing)
         model.check()
-    return {plan.epoch for plan in model.sent if plan.rows}
+    return {plan.source for plan in model.sent if plan.rows}
 
 
 def finish(model: CoreModel) -> None:
@@ -47,7 +47,7 @@ def test_two_drafters_draft_for_a_batch_each():
     model.sent.clear()
     for _ in range(6):
         model.rotate(nothing)
-    assert {(plan.batch % 2, plan.epoch) for plan in model.sent if plan.rows} == {
+    assert {(plan.batch % 2, plan.source) for plan in model.sent if plan.rows} == {
         (0, 1),
         (1, second),
     }
@@ -71,7 +71,7 @@ def test_a_drafter_whose_drafts_did_not_come_is_not_waited_for_again_until_it_sp
     while model.draft_answers:
         model.draft_answer()
     model.plan()
-    late = [plan.epoch for plan in model.sent if plan.rows][-1]
+    late = [plan.source for plan in model.sent if plan.rows][-1]
     while model.answers or model.flights:
         if not model.answers:
             model.work(nothing, drafts_came=False)
@@ -81,7 +81,7 @@ def test_a_drafter_whose_drafts_did_not_come_is_not_waited_for_again_until_it_sp
     suspects = set(model.suspects)
     model.sent.clear()
     model.plan()
-    assert not suspects & {plan.epoch for plan in model.sent if plan.rows}
+    assert not suspects & {plan.source for plan in model.sent if plan.rows}
     while model.draft_answers:
         model.draft_answer()
     assert not model.suspects
