@@ -146,6 +146,8 @@ class ServerInfo:
     """Longest waiting queue."""
     acceptance: str
     """`coupled` or `rejection`."""
+    takes_debug_requests: bool = False
+    """Whether `GenerationRequest.debug` is taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from minedraft.types import FinishReason, SamplingParams, Speculation, TokenLogprobs
+from minedraft.types import DebugOptions, FinishReason, SamplingParams, Speculation, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class GenerationRequest:
     resume_token: bytes = field(default=b"", repr=False)
     """A secret of this request alone, 16..64 bytes; who shows it again takes its place. Empty:
     nobody can."""
+    debug: DebugOptions | None = None
+    """Benchmarks and tests only; refused by a server that was not started to take it."""
 
 
 @dataclass(frozen=True, slots=True)

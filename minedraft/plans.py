@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
+    from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 
 PROTOCOL_VERSION = 3
 """Version of the internal protocol; both sides of a session must have the same."""
@@ -45,10 +45,8 @@ class OpenRow:
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]
     params: RowParams
-    reference_token_ids: tuple[int, ...] = ()
-    """Drafter only: see `Speculation.reference_token_ids`."""
-    synthetic_acceptance: float | None = None
-    """Drafter only."""
+    debug: DebugOptions | None = None
+    """Drafter only: for its test kinds."""
 
 
 @dataclass(frozen=True, slots=True)

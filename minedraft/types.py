@@ -87,10 +87,21 @@ class Speculation:
 
     num_draft_tokens: int | None = None
     """k for this request; None: the service's; 0: no speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class DebugOptions:
+    """What benchmarks and tests ask of a test drafter beside a request.
+
+    A coordinator refuses it unless it was started with `--debug-requests`. None of it can change
+    the output.
+    """
+
     reference_token_ids: tuple[int, ...] = ()
-    """Benchmarks and tests: a continuation that `synthetic` and `scripted` drafters draw from."""
+    """A continuation of the prompt that `synthetic` and `scripted` drafters propose from."""
     synthetic_acceptance: float | None = None
-    """Benchmarks: share of reference tokens a `synthetic` drafter proposes right; None: its own."""
+    """Share of reference tokens that a `synthetic` drafter proposes right; None: it proposes its
+    model's own tokens."""
 
 
 @dataclass(frozen=True, slots=True)

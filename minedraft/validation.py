@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from minedraft.api import ResumedSample
-    from minedraft.types import SamplingParams, Speculation
+    from minedraft.types import DebugOptions, SamplingParams, Speculation
 
 MAX_REQUEST_ID_CHARS: Final = 128
 MAX_ABORT_IDS: Final = 1024
@@ -101,26 +101,26 @@ def validate_sampling(
     _way_out(params, eos_token_ids)
 
 
-def validate_speculation(
-    speculation: Speculation, *, vocab_size: int, max_draft_tokens: int, max_model_len: int
-) -> None:
-    """Check per-request speculation.
-
-    Args:
-        speculation: As the caller sent it.
-        vocab_size: Ids are below this.
-        max_draft_tokens: The service's k.
-        max_model_len: A longer reference could not be used.
+def validate_speculation(speculation: Speculation, *, max_draft_tokens: int) -> None:
+    """Check per-request speculation; the service drafts `max_draft_tokens` at the most.
 
     Raises:
         InvalidRequestError: A field is out of its range.
     """
     if speculation.num_draft_tokens is not None:
         _integer("speculation.num_draft_tokens", speculation.num_draft_tokens, 0, max_draft_tokens)
-    _count("speculation.reference_token_ids", speculation.reference_token_ids, max_model_len)
-    _ids("speculation.reference_token_ids", speculation.reference_token_ids, vocab_size)
-    if speculation.synthetic_acceptance is not None:
-        _number("speculation.synthetic_acceptance", speculation.synthetic_acceptance, 0, 1)
+
+
+def validate_debug(debug: DebugOptions, *, vocab_size: int, max_model_len: int) -> None:
+    """Check debug options; a reference longer than `max_model_len` could not be used.
+
+    Raises:
+        InvalidRequestError: A field is out of its range.
+    """
+    _count("debug.reference_token_ids", debug.reference_token_ids, max_model_len)
+    _ids("debug.reference_token_ids", debug.reference_token_ids, vocab_size)
+    if debug.synthetic_acceptance is not None:
+        _number("debug.synthetic_acceptance", debug.synthetic_acceptance, 0, 1)
 
 
 def validate_prompt(

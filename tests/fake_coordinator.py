@@ -56,6 +56,7 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         self.mode = Mode(2, 8, 4)
         self.spans: list[Span] = []
         self.drafter_kind = "synthetic"
+        self.takes_debug_requests = True
         self.has_chat_template = True
         self.cancelled = asyncio.Event()
         self.gate: asyncio.Event | None = None  # if set: every answer stops after one token
@@ -144,7 +145,9 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         )
 
     async def GetServerInfo(self, request, context):
-        return public_codec.server_info_to_proto(ServerInfo(IDENTITY, self.mode, 64, "coupled"))
+        return public_codec.server_info_to_proto(
+            ServerInfo(IDENTITY, self.mode, 64, "coupled", self.takes_debug_requests)
+        )
 
     async def GetStatus(self, request, context):
         says = self.says

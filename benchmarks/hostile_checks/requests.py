@@ -75,7 +75,7 @@ def hostile_requests(target: Path) -> Iterator[tuple[str, bytes]]:
     request.sampling.stop_token_ids.extend([5] * _MANY)
     yield "1e6 stop ids", _bytes(request)
     request = _ids()
-    request.speculation.reference_token_ids.extend([5] * _MANY)
+    request.debug.reference_token_ids.extend([5] * _MANY)
     yield "1e6 reference ids", _bytes(request)
     request = _ids()
     for _ in range(300_000):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-
-from minedraft.types import Speculation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from minedraft.api import SpeculationStats
     from minedraft.client import Client
+    from minedraft.types import DebugOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,8 @@ class Job:
     max_tokens: int
     use_chat: bool = False
     """Send the prompt as a chat message instead of raw text."""
-    speculation: Speculation = field(default_factory=Speculation)
+    debug: DebugOptions | None = None
+    """What a test drafter shall propose; needs a server that takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ async def _run_job(
         temperature=0.0,
         max_tokens=job.max_tokens,
         ignore_eos=True,
-        speculation=job.speculation,
+        debug=job.debug,
     )
     start = time.perf_counter()
     first: float | None = None

@@ -15,12 +15,12 @@ from minedraft.bench.result import BenchResult, ModeResult
 from minedraft.bench.sizing import Speed, speed_of
 from minedraft.bench.steady import measure
 from minedraft.errors import ConfigError, PreconditionError
-from minedraft.types import Speculation
+from minedraft.types import DebugOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minedraft.admin import Status
+    from minedraft.admin import ServerInfo, Status
     from minedraft.bench.load import Record
     from minedraft.client import Client
     from minedraft.types import Mode
@@ -92,7 +92,7 @@ async def run_bench(
     target = await client.model_info()
     status = await client.status()
     if options.synthetic_acceptance is not None:
-        _check_synthetic(options.synthetic_acceptance, status)
+        _check_synthetic(options.synthetic_acceptance, status, await client.server_info())
     use_chat = target.has_chat_template if options.use_chat is None else options.use_chat
     jobs = [Job(prompt, options.max_tokens, use_chat=use_chat) for prompt in options.prompts]
     about = {
@@ -205,7 +205,7 @@ def _with_reference(
     return [
         replace(
             job,
-            speculation=Speculation(reference_token_ids=token_ids, synthetic_acceptance=acceptance),
+            debug=DebugOptions(reference_token_ids=token_ids, synthetic_acceptance=acceptance),
         )
         for job, token_ids in zip(jobs, reference, strict=True)
     ]
@@ -229,7 +229,7 @@ async def _switch(client: Client, mode: Mode) -> None:
             return
 
 
-def _check_synthetic(acceptance: float, status: Status) -> None:
+def _check_synthetic(acceptance: float, status: Status, server: ServerInfo) -> None:
     if not 0 <= acceptance <= 1:
         raise ConfigError(f"synthetic_acceptance={acceptance}: want 0..1")
     kinds = [worker.model.drafter_kind for worker in status.workers if worker.role == "drafter"]
@@ -238,6 +238,11 @@ def _check_synthetic(acceptance: float, status: Status) -> None:
         raise ConfigError(
             f"synthetic_acceptance={acceptance}: needs a drafter of kind synthetic, this one is "
             f"{found!r}; start it with --kind synthetic"
+        )
+    if not server.takes_debug_requests:
+        raise ConfigError(
+            f"synthetic_acceptance={acceptance}: needs a coordinator that takes debug options; "
+            "start it with --debug-requests"
         )
 
 

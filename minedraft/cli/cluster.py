@@ -229,6 +229,8 @@ def coordinator_arguments(spec: ClusterSpec, verifier: str, drafters: tuple[str,
         f"--max-draft-tokens={max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens)}",
         f"--max-rows={min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_BATCH)}",
     ]
+    if spec.drafter_kind != "model":  # what its requests say is its whole point
+        arguments.append("--debug-requests")
     return [*arguments, f"--link={spec.link}"] if spec.link else arguments
 
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar
 
 from minedraft.api import GenerationRequest, Message
 from minedraft.errors import InvalidRequestError
 from minedraft.transport.fields import shown
-from minedraft.types import SamplingParams, Speculation
+from minedraft.types import DebugOptions, SamplingParams, Speculation
 from minedraft.validation import MAX_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+T = TypeVar("T")
 
 Prompt = str | tuple[int, ...] | list[int]
 """Text, or token ids."""
@@ -54,11 +56,13 @@ class GenerateOptions(TypedDict, total=False):
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
     parse_special_tokens: bool
     """Whether a special token spelled out in a text prompt is that token; default: it is not."""
+    debug: DebugOptions | None
+    """Benchmarks and tests only: a server refuses it unless it was started to take it."""
 
 
 _TUPLES = ("stop_token_ids", "bad_words", "allowed_token_ids")
-_MAY_BE_NONE = ("max_tokens", "seed", "logprobs")
-_NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens")
+_MAY_BE_NONE = ("max_tokens", "seed", "logprobs", "debug")
+_NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens", "debug")
 _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 """What can be iterated over and is still no list: bytes would pass for token ids."""
 
@@ -87,9 +91,8 @@ def build_request(
     for name, value in values.items():
         if value is None and name not in _MAY_BE_NONE:
             _refuse(_path(name), value, "a value, or no such argument")
-    speculation = values.pop("speculation", Speculation())
-    if not isinstance(speculation, Speculation):
-        _refuse("speculation", speculation, "a Speculation")
+    speculation = _instance("speculation", values.pop("speculation", Speculation()), Speculation)
+    debug = values.pop("debug", None)
     request_id = values.pop("request_id", "")
     parse_special_tokens = values.pop("parse_special_tokens", False)
     if isinstance(values.get("stop"), str):
@@ -112,6 +115,7 @@ def build_request(
         speculation=speculation,
         request_id=request_id,  # type: ignore[arg-type]  # the codec's
         parse_special_tokens=parse_special_tokens,  # type: ignore[arg-type]  # the codec's
+        debug=None if debug is None else _instance("debug", debug, DebugOptions),
     )
 
 
@@ -123,6 +127,12 @@ def _check_n(value: object) -> None:
     """A client keeps what it holds of every sample, so it must not count on the service here."""
     if not isinstance(value, Integral) or not 1 <= int(value) <= MAX_SAMPLES:
         _refuse("sampling.n", value, f"an integer 1..{MAX_SAMPLES}")
+
+
+def _instance(path: str, value: object, wanted: type[T]) -> T:
+    if not isinstance(value, wanted):
+        _refuse(path, value, f"a {wanted.__name__}")
+    return value
 
 
 def _refuse(path: str, value: object, want: str) -> NoReturn:

@@ -19,7 +19,7 @@ from minedraft.plans import (
     WorkerIdentity,
     WorkerUsage,
 )
-from minedraft.transport import ranges, usage_codec
+from minedraft.transport import ranges, sampling_codec, usage_codec
 from minedraft.types import MAX_EOS_IDS, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
@@ -115,8 +115,7 @@ def draft_plan_to_proto(plan: DraftPlan) -> drafter_pb2.DrafterSessionRequest:
             token_ids=row.prompt_token_ids + row.output_token_ids,
             num_prompt_tokens=len(row.prompt_token_ids),
             params=params_to_proto(row.params),
-            reference_token_ids=row.reference_token_ids,
-            synthetic_acceptance=row.synthetic_acceptance,
+            debug=None if row.debug is None else sampling_codec.debug_to_proto(row.debug),
         )
         for row in plan.opens
     ]
@@ -160,9 +159,8 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
                 prompt_token_ids=tuple(row.token_ids[: row.num_prompt_tokens]),
                 output_token_ids=tuple(row.token_ids[row.num_prompt_tokens :]),
                 params=params_from_proto(row.params),
-                reference_token_ids=tuple(row.reference_token_ids),
-                synthetic_acceptance=(
-                    row.synthetic_acceptance if row.HasField("synthetic_acceptance") else None
+                debug=(
+                    sampling_codec.debug_from_proto(row.debug) if row.HasField("debug") else None
                 ),
             )
             for row in plan.opens

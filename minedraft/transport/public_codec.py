@@ -66,6 +66,8 @@ def request_to_proto(
     set_field(message, "request_id", request.request_id, "request_id")
     set_field(message, "parse_special_tokens", request.parse_special_tokens, "parse_special_tokens")
     set_field(message, "resume_token", request.resume_token, "resume_token")
+    if request.debug is not None:
+        message.debug.CopyFrom(sampling_codec.debug_to_proto(request.debug))
     for sample in request.resumed:
         message.resumed.add(
             index=sample.index, token_ids=sample.token_ids, is_finished=sample.is_finished
@@ -119,6 +121,9 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
         ),
         parse_special_tokens=message.parse_special_tokens,
         resume_token=message.resume_token,
+        debug=(
+            sampling_codec.debug_from_proto(message.debug) if message.HasField("debug") else None
+        ),
     )
 
 
@@ -205,6 +210,7 @@ def server_info_to_proto(info: ServerInfo) -> generation_pb2.GetServerInfoRespon
         num_draft_tokens=info.mode.num_draft_tokens,
         max_waiting_requests=info.max_waiting_requests,
         acceptance=info.acceptance,
+        takes_debug_requests=info.takes_debug_requests,
     )
 
 
@@ -215,6 +221,7 @@ def server_info_from_proto(message: generation_pb2.GetServerInfoResponse) -> Ser
         mode=Mode(message.num_batches, message.max_batch_size, message.num_draft_tokens),
         max_waiting_requests=message.max_waiting_requests,
         acceptance=message.acceptance,
+        takes_debug_requests=message.takes_debug_requests,
     )
 
 

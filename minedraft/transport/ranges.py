@@ -138,8 +138,8 @@ def _check_plan(plan: VerifyPlan | DraftPlan, most_rows: int) -> None:
     _between("opens", len(plan.opens), 0, most_rows, "of them")
     for row in plan.opens:
         _check_params(row.params)
-        if row.synthetic_acceptance is not None:
-            _between("synthetic_acceptance", row.synthetic_acceptance, 0.0, 1.0)
+        if row.debug is not None and row.debug.synthetic_acceptance is not None:
+            _between("debug.synthetic_acceptance", row.debug.synthetic_acceptance, 0.0, 1.0)
 
 
 def _check_params(params: RowParams) -> None:

@@ -37,11 +37,7 @@ def check_generate(message: generation_pb2.GenerateRequest, *, max_model_len: in
         len(sampling.allowed_token_ids),
         validation.MAX_ALLOWED_TOKEN_IDS,
     )
-    check_count(
-        "speculation.reference_token_ids",
-        len(message.speculation.reference_token_ids),
-        max_model_len,
-    )
+    check_count("debug.reference_token_ids", len(message.debug.reference_token_ids), max_model_len)
     check_count("chat.messages", len(message.chat.messages), validation.MAX_CHAT_MESSAGES)
     if len(message.token_ids.ids) >= max_model_len:
         raise validation.prompt_too_long(len(message.token_ids.ids), max_model_len)

@@ -1,4 +1,4 @@
-"""Sampling and speculation of a request <-> protobuf, both directions. Values only.
+"""Sampling, speculation and debug options of a request <-> protobuf, both directions. Values only.
 
 Unset means the default and an explicit 0 is a 0, for `validation` to take or to refuse.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from minedraft.transport.fields import extend_field, fill_map, set_field
-from minedraft.types import SamplingParams, Speculation
-from minedraft.v1 import generation_pb2
+from minedraft.types import DebugOptions, SamplingParams, Speculation
+from minedraft.v1 import generation_pb2, types_pb2
 
 _SCALARS = (
     "temperature",
@@ -68,15 +68,9 @@ def speculation_to_proto(value: Speculation) -> generation_pb2.Speculation:
         InvalidRequestError: a value that does not fit its field.
     """
     message = generation_pb2.Speculation()
-    for name in ("num_draft_tokens", "synthetic_acceptance"):
-        if getattr(value, name) is not None:
-            set_field(message, name, getattr(value, name), f"speculation.{name}")
-    extend_field(
-        message,
-        "reference_token_ids",
-        value.reference_token_ids,
-        "speculation.reference_token_ids",
-    )
+    if value.num_draft_tokens is not None:
+        name = "num_draft_tokens"
+        set_field(message, name, value.num_draft_tokens, f"speculation.{name}")
     return message
 
 
@@ -85,7 +79,28 @@ def speculation_from_proto(message: generation_pb2.Speculation) -> Speculation:
     return Speculation(
         num_draft_tokens=(
             message.num_draft_tokens if message.HasField("num_draft_tokens") else None
-        ),
+        )
+    )
+
+
+def debug_to_proto(value: DebugOptions) -> types_pb2.DebugOptions:
+    """DebugOptions -> message.
+
+    Raises:
+        InvalidRequestError: a value that does not fit its field.
+    """
+    message = types_pb2.DebugOptions()
+    name = "reference_token_ids"
+    extend_field(message, name, value.reference_token_ids, f"debug.{name}")
+    if value.synthetic_acceptance is not None:
+        name = "synthetic_acceptance"
+        set_field(message, name, value.synthetic_acceptance, f"debug.{name}")
+    return message
+
+
+def debug_from_proto(message: types_pb2.DebugOptions) -> DebugOptions:
+    """Message -> DebugOptions."""
+    return DebugOptions(
         reference_token_ids=tuple(message.reference_token_ids),
         synthetic_acceptance=(
             message.synthetic_acceptance if message.HasField("synthetic_acceptance") else None

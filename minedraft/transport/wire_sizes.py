@@ -21,12 +21,14 @@ MAX_FIELDS: Final = 64
 MAX_LIST_FIELDS: Final = 4096
 """Of a list of ids: whoever sends more packs them, as protobuf does by itself."""
 MAX_SAMPLING_BYTES: Final = 1 << 16
-"""As much as all of its lists at their longest, twice."""
+"""1.4 times what all of its lists take at their longest."""
 
 _REQUEST: Final = generation_pb2.GenerateRequest.DESCRIPTOR.fields_by_name
 _CHAT: Final = _REQUEST["chat"].number
 _SAMPLING: Final = _REQUEST["sampling"].number
-_LISTS: Final = {_REQUEST[name].number: name for name in ("token_ids", "speculation", "resumed")}
+_LISTS: Final = {
+    _REQUEST[name].number: name for name in ("token_ids", "speculation", "resumed", "debug")
+}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _CONTINUED: Final = bytes(range(0x80, 0x100))
 _FIXED_SIZES: Final = {_FIXED64: 8, _FIXED32: 4}

@@ -58,20 +58,18 @@ class DrafterFormLinkResponse(_message.Message):
     def __init__(self, description: _Optional[str] = ...) -> None: ...
 
 class DrafterOpenRow(_message.Message):
-    __slots__ = ("row_id", "token_ids", "num_prompt_tokens", "params", "reference_token_ids", "synthetic_acceptance")
+    __slots__ = ("row_id", "token_ids", "num_prompt_tokens", "params", "debug")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
-    REFERENCE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    SYNTHETIC_ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    DEBUG_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     num_prompt_tokens: int
     params: _types_pb2.RowParams
-    reference_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    synthetic_acceptance: float
-    def __init__(self, row_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ..., params: _Optional[_Union[_types_pb2.RowParams, _Mapping]] = ..., reference_token_ids: _Optional[_Iterable[int]] = ..., synthetic_acceptance: _Optional[float] = ...) -> None: ...
+    debug: _types_pb2.DebugOptions
+    def __init__(self, row_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ..., params: _Optional[_Union[_types_pb2.RowParams, _Mapping]] = ..., debug: _Optional[_Union[_types_pb2.DebugOptions, _Mapping]] = ...) -> None: ...
 
 class DraftRow(_message.Message):
     __slots__ = ("row_id", "base_len", "new_token_ids", "num_draft_tokens")

@@ -85,17 +85,13 @@ class SamplingParams(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop_str_in_output: bool = ..., ignore_eos: bool = ..., skip_special_tokens: bool = ..., bad_words: _Optional[_Iterable[str]] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., logprobs: _Optional[int] = ..., n: _Optional[int] = ...) -> None: ...
 
 class Speculation(_message.Message):
-    __slots__ = ("num_draft_tokens", "reference_token_ids", "synthetic_acceptance")
+    __slots__ = ("num_draft_tokens",)
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    REFERENCE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    SYNTHETIC_ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     num_draft_tokens: int
-    reference_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    synthetic_acceptance: float
-    def __init__(self, num_draft_tokens: _Optional[int] = ..., reference_token_ids: _Optional[_Iterable[int]] = ..., synthetic_acceptance: _Optional[float] = ...) -> None: ...
+    def __init__(self, num_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed", "parse_special_tokens", "resume_token")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed", "parse_special_tokens", "resume_token", "debug")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +101,7 @@ class GenerateRequest(_message.Message):
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     PARSE_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DEBUG_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: _types_pb2.TokenIds
@@ -114,7 +111,8 @@ class GenerateRequest(_message.Message):
     resumed: _containers.RepeatedCompositeFieldContainer[ResumedSample]
     parse_special_tokens: bool
     resume_token: bytes
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ..., parse_special_tokens: bool = ..., resume_token: _Optional[bytes] = ...) -> None: ...
+    debug: _types_pb2.DebugOptions
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ..., parse_special_tokens: bool = ..., resume_token: _Optional[bytes] = ..., debug: _Optional[_Union[_types_pb2.DebugOptions, _Mapping]] = ...) -> None: ...
 
 class ResumedSample(_message.Message):
     __slots__ = ("index", "token_ids", "is_finished")
@@ -239,17 +237,19 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("identity", "num_batches", "max_batch_size", "num_draft_tokens", "max_waiting_requests", "acceptance")
+    __slots__ = ("identity", "num_batches", "max_batch_size", "num_draft_tokens", "max_waiting_requests", "acceptance", "takes_debug_requests")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    TAKES_DEBUG_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     num_batches: int
     max_batch_size: int
     num_draft_tokens: int
     max_waiting_requests: int
     acceptance: str
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., max_waiting_requests: _Optional[int] = ..., acceptance: _Optional[str] = ...) -> None: ...
+    takes_debug_requests: bool
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., max_waiting_requests: _Optional[int] = ..., acceptance: _Optional[str] = ..., takes_debug_requests: bool = ...) -> None: ...

@@ -61,6 +61,8 @@ async def run(
     if tokenizer is None:
         log.warning("tokenizer.none", effect="text prompts and chats are refused",
                     remedy="restart with --tokenizer DIR")  # fmt: skip
+    if config.debug_requests:
+        log.warning("debug.on", effect="requests may say what test drafters propose")
     mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens)
     core = Core(
         mode,

@@ -56,6 +56,9 @@ class CoordinatorConfig:
     and its requests begin again. It waits for drafts during a quarter of this at the most."""
     reconnect_s: float = 0.2
     """First pause before a lost worker is dialled, or a link formed, again; up to 30 s later on."""
+    debug_requests: bool = False
+    """Take the debug options that `bench --synthetic-acceptance` and tests send with a request;
+    otherwise a request that has some is refused."""
     grace_s: float = 10.0
     """Seconds running requests get on SIGTERM."""
     security: SecurityConfig = field(default_factory=SecurityConfig)

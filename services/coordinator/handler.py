@@ -121,6 +121,12 @@ class Handler:
         Raises:
             MineDraftError: refused, failed on the way, or superseded by its caller's next call.
         """
+        if request.debug is not None and not self._config.debug_requests:
+            raise InvalidRequestError(
+                "debug: this coordinator takes no debug options; for benchmarks and tests start it "
+                "with --debug-requests",
+                field="debug",
+            )
         self._refuse_if_draining()
         # Not more than a valid n: an invalid one must not look like a queue that is full for now.
         self._engine.core.check_capacity(min(request.sampling.n, MAX_SAMPLES))
@@ -197,6 +203,7 @@ class Handler:
             mode=self._engine.core.mode,
             max_waiting_requests=self._config.max_waiting_requests,
             acceptance=self._membership.acceptance,
+            takes_debug_requests=self._config.debug_requests,
         )
 
     async def status(self) -> Status:

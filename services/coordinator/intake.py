@@ -22,6 +22,7 @@ from minedraft.types import RequestId, RowParams
 from minedraft.validation import (
     resolve_max_tokens,
     validate_chat,
+    validate_debug,
     validate_prompt,
     validate_request_id,
     validate_resume_token,
@@ -85,10 +86,14 @@ class Intake:
         )
         validate_speculation(
             asked.speculation,
-            vocab_size=self.model.vocab_size,
             max_draft_tokens=self.max_draft_tokens,
-            max_model_len=self.model.max_model_len,
         )
+        if asked.debug is not None:
+            validate_debug(
+                asked.debug,
+                vocab_size=self.model.vocab_size,
+                max_model_len=self.model.max_model_len,
+            )
         prompt = await self._prompt(asked)
         max_tokens = resolve_max_tokens(
             sampling.max_tokens,
@@ -124,6 +129,7 @@ class Intake:
                     params=self._row_params(sampling, derive_seed(seed, index), bad_words),
                     max_tokens=max_tokens,
                     speculation=asked.speculation,
+                    debug=asked.debug,
                     max_token_id=max_token_id,
                 ),
                 processor=OutputProcessor(

@@ -16,6 +16,7 @@ from minedraft.plans import DraftResult
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.proposal import replacement, scripted
 from minedraft.services.drafter.rows import DrafterRows, Row
+from minedraft.types import DebugOptions
 from minedraft.worker.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class DraftEngine:
             self._rows.close(row_id)
         for opened in plan.opens:
             sampling = SamplingRow(opened.params, opened.prompt_token_ids, opened.output_token_ids)
-            row = Row(sampling, opened.reference_token_ids, opened.synthetic_acceptance)
+            row = Row(sampling, opened.debug or DebugOptions())
             self._rows.open(opened.row_id, row)
         if not plan.rows:
             return None

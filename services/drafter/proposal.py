@@ -44,10 +44,11 @@ def replacement(
             return (drawn + 1) % vocab_size
         case DrafterKind.SYNTHETIC:
             reference = _reference(row, len(prefix), vocab_size)
-            if reference is None or row.synthetic_acceptance is None:
+            acceptance = row.debug.synthetic_acceptance
+            if reference is None or acceptance is None:
                 return None
             position = row.sampling.num_tokens + len(prefix)
-            is_right = coin(row.sampling.params.seed, position) < row.synthetic_acceptance
+            is_right = coin(row.sampling.params.seed, position) < acceptance
             return reference if is_right else (reference + 1) % vocab_size
         case DrafterKind.SCRIPTED:
             return _reference(row, len(prefix), vocab_size)
@@ -58,13 +59,14 @@ def replacement(
 def scripted(row: Row, k: int) -> list[int]:
     """Return up to k reference tokens that follow the committed ones."""
     start = len(row.sampling.output_token_ids)
-    return list(row.reference_token_ids[start : start + k])
+    return list(row.debug.reference_token_ids[start : start + k])
 
 
 def _reference(row: Row, offset: int, vocab_size: int) -> int | None:
     """The reference's token; None past its end, and where this drafter has no such token."""
     index = len(row.sampling.output_token_ids) + offset
-    if index >= len(row.reference_token_ids):
+    reference = row.debug.reference_token_ids
+    if index >= len(reference):
         return None
-    token = row.reference_token_ids[index]
+    token = reference[index]
     return token if token < vocab_size else None

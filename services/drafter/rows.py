@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
 from minedraft.errors import ProtocolError
+from minedraft.types import DebugOptions
 
 if TYPE_CHECKING:
     from minedraft.model.sampling_row import SamplingRow
@@ -23,8 +24,8 @@ class Row:
     """One open row."""
 
     sampling: SamplingRow
-    reference_token_ids: tuple[int, ...] = ()
-    synthetic_acceptance: float | None = None
+    debug: DebugOptions = field(default_factory=DebugOptions)
+    """For test kinds of drafters."""
     cached: list[int] = field(default_factory=list)
     """Tokens whose KV is in the pool, position 0 first; may run past the committed length."""
     num_agreed: int = 0

@@ -159,6 +159,7 @@ async def cluster(
         num_draft_tokens=mode[2],
         link=link,
         reconnect_s=0.02,
+        debug_requests=True,
         grace_s=grace_s,
     )
     service = Service(run_coordinator, coordinator(config))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from minedraft.types import Speculation
+from minedraft.types import DebugOptions
 from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
 from tests.tiny_models import make_tiny_llama
@@ -34,7 +34,7 @@ async def run_all(client, prompts, *, scripts=None, **options):
                 prompt,
                 max_tokens=NUM_TOKENS,
                 ignore_eos=True,
-                speculation=Speculation(reference_token_ids=script),
+                debug=DebugOptions(reference_token_ids=script),
                 **options,
             )
             for prompt, script in zip(prompts, scripts, strict=True)
@@ -156,7 +156,7 @@ async def test_a_synthetic_drafter_accepts_at_the_given_rate_and_changes_nothing
                     temperature=0,
                     max_tokens=NUM_TOKENS,
                     ignore_eos=True,
-                    speculation=Speculation(reference_token_ids=tokens, synthetic_acceptance=0.8),
+                    debug=DebugOptions(reference_token_ids=tokens, synthetic_acceptance=0.8),
                     seed=i,
                 )
                 for i, (prompt, tokens) in enumerate(zip(MIXED, expected, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.types import FinishReason, Speculation
+from minedraft.types import DebugOptions, FinishReason
 from tests.integration.cluster import cluster
 from tests.integration.conftest import gather
 
@@ -113,7 +113,7 @@ async def test_c06_an_eos_that_the_target_rejects_ends_nothing(target_dir, plain
             prompt,
             temperature=0,
             max_tokens=N,
-            speculation=Speculation(reference_token_ids=script),
+            debug=DebugOptions(reference_token_ids=script),
         )
     assert got.token_ids == expected
     assert got.finish_reason is FinishReason.LENGTH

@@ -271,7 +271,7 @@ PLANS = {
         draft_plan(rows=[{"row_id": 1, "base_len": MAX32}]),
         draft_plan(rows=[{"row_id": 1, "base_len": 1, "num_draft_tokens": MAX32}]),
         draft_plan(opens=[{"row_id": 1, "params": {"min_p": math.nan}}]),
-        draft_plan(opens=[{"row_id": 1, "synthetic_acceptance": math.inf}]),
+        draft_plan(opens=[{"row_id": 1, "debug": {"synthetic_acceptance": math.inf}}]),
         draft_plan(opens=[{"row_id": 1, "token_ids": [1]}] * 9000),
     ],
 }

@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from minedraft.errors import NonFiniteError
-from minedraft.types import Speculation
+from minedraft.types import DebugOptions
 from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
 
@@ -139,7 +139,7 @@ async def test_a_draft_that_the_target_has_no_numbers_for_is_only_a_wrong_draft(
             ]
             answers = await gather(
                 *(
-                    ask(c.client, prompt, speculation=Speculation(reference_token_ids=script))
+                    ask(c.client, prompt, debug=DebugOptions(reference_token_ids=script))
                     for prompt, script in zip(GOOD, scripts, strict=True)
                 )
             )

@@ -13,6 +13,8 @@ from minedraft.types import RequestId, RowId, RowParams, Speculation
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from minedraft.types import DebugOptions
+
 
 class Phase(Enum):
     """Where a request is in the ring."""
@@ -94,6 +96,7 @@ class Request:
     arrival: int = 0
     """Order of arrival; decides who is preempted."""
     speculation: Speculation = field(default_factory=Speculation)
+    debug: DebugOptions | None = None
     output_token_ids: list[int] = field(default_factory=list)
     phase: Phase = Phase.WAITING
     row_id: RowId = field(default_factory=lambda: RowId(0))

@@ -141,8 +141,7 @@ def _open(request: Request) -> OpenRow:
         prompt_token_ids=request.prompt_token_ids,
         output_token_ids=tuple(request.output_token_ids),
         params=request.params,
-        reference_token_ids=request.speculation.reference_token_ids,
-        synthetic_acceptance=request.speculation.synthetic_acceptance,
+        debug=request.debug,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minedraft import validation
 from minedraft.errors import InvalidRequestError
-from minedraft.types import SamplingParams, Speculation
+from minedraft.types import DebugOptions, SamplingParams, Speculation
 
 NAN, INF = float("nan"), float("inf")
 VOCAB = 100
@@ -21,9 +21,11 @@ def sampling(**values):
 
 
 def speculation(**values):
-    validation.validate_speculation(
-        Speculation(**values), vocab_size=VOCAB, max_draft_tokens=7, max_model_len=32
-    )
+    validation.validate_speculation(Speculation(**values), max_draft_tokens=7)
+
+
+def debug(**values):
+    validation.validate_debug(DebugOptions(**values), vocab_size=VOCAB, max_model_len=32)
 
 
 def prompt(ids, max_tokens=1, **values):
@@ -195,6 +197,23 @@ def test_any_number_passes_exactly_if_it_is_in_range(case, value):
     [
         ({"num_draft_tokens": 8}, "num_draft_tokens is 8, want an integer 0..7"),
         ({"num_draft_tokens": -1}, "num_draft_tokens is -1"),
+    ],
+)
+def test_speculation_out_of_range_is_refused(values, message):
+    with pytest.raises(InvalidRequestError) as caught:
+        speculation(**values)
+    assert f"speculation.{message}" in str(caught.value)
+    assert caught.value.field == "speculation.num_draft_tokens"
+
+
+@pytest.mark.parametrize("values", [{}, {"num_draft_tokens": 0}, {"num_draft_tokens": 7}])
+def test_speculation_in_range_passes(values):
+    speculation(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
         ({"reference_token_ids": (1, 100)}, "reference_token_ids[1] is 100"),
         ({"reference_token_ids": (1,) * 33}, "reference_token_ids has 33 entries, want at most 32"),
         ({"synthetic_acceptance": NAN}, "synthetic_acceptance is nan"),
@@ -202,25 +221,23 @@ def test_any_number_passes_exactly_if_it_is_in_range(case, value):
         ({"synthetic_acceptance": -0.1}, "synthetic_acceptance is -0.1"),
     ],
 )
-def test_speculation_out_of_range_is_refused(values, message):
+def test_debug_options_out_of_range_are_refused(values, message):
     with pytest.raises(InvalidRequestError) as caught:
-        speculation(**values)
-    assert f"speculation.{message}" in str(caught.value)
-    assert caught.value.field == "speculation." + message.split(" ", 1)[0].partition("[")[0]
+        debug(**values)
+    assert f"debug.{message}" in str(caught.value)
+    assert caught.value.field == "debug." + message.split(" ", 1)[0].partition("[")[0]
 
 
 @pytest.mark.parametrize(
     "values",
     [
         {},
-        {"num_draft_tokens": 0},
-        {"num_draft_tokens": 7},
         {"reference_token_ids": (99,) * 32, "synthetic_acceptance": 0.0},
         {"synthetic_acceptance": 1.0},
     ],
 )
-def test_speculation_in_range_passes(values):
-    speculation(**values)
+def test_debug_options_in_range_pass(values):
+    debug(**values)
 
 
 def test_a_prompt_may_fill_the_context_exactly():

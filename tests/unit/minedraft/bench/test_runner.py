@@ -99,15 +99,15 @@ async def test_synthetic_acceptance_sends_the_targets_own_output_as_reference(
     client: Client, fake: FakeCoordinator
 ):
     result = await run_bench(client, options(synthetic_acceptance=0.8))
-    drafted = [r for r in fake.requests if r.speculation.synthetic_acceptance is not None]
+    drafted = [r for r in fake.requests if r.debug is not None]
     assert drafted
-    assert {round(r.speculation.synthetic_acceptance, 6) for r in drafted} == {0.8}
+    assert {round(r.debug.synthetic_acceptance, 6) for r in drafted} == {0.8}
     by_prompt = dict(zip(PROMPTS, result.modes["ar"].outputs, strict=True))
     for request in drafted:
         prompt = request.messages[0].content
-        assert request.speculation.reference_token_ids == by_prompt[prompt]
+        assert request.debug.reference_token_ids == by_prompt[prompt]
     plain = fake.requests[: -len(drafted)]
-    assert all(not r.speculation.reference_token_ids for r in plain)
+    assert all(r.debug is None for r in plain)
 
 
 async def test_synthetic_acceptance_without_ar_writes_its_reference_first(
@@ -128,6 +128,15 @@ async def test_synthetic_acceptance_needs_a_synthetic_drafter(
     fake.drafter_kind = "synthetic"
     with pytest.raises(errors.ConfigError, match=r"1\.5"):
         await run_bench(client, options(synthetic_acceptance=1.5))
+
+
+async def test_synthetic_acceptance_needs_a_coordinator_that_takes_debug_options(
+    client: Client, fake: FakeCoordinator
+):
+    fake.takes_debug_requests = False
+    with pytest.raises(errors.ConfigError, match="--debug-requests"):
+        await run_bench(client, options(synthetic_acceptance=0.8))
+    assert not fake.requests, "said before anything is measured"
 
 
 async def test_a_failed_request_ends_the_bench_with_its_error(

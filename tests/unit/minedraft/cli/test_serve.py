@@ -116,12 +116,18 @@ def test_workers_get_cores_of_their_own(monkeypatch):
     assert ClusterSpec("t", "d").worker_cpus() == ("", "")
 
 
+@pytest.mark.parametrize(("kind", "takes"), [("model", False), ("synthetic", True)])
+def test_the_coordinator_of_a_test_drafter_takes_debug_requests(kind, takes):
+    arguments = coordinator_arguments(ClusterSpec("t", "d", drafter_kind=kind), "v:1", ("d:1",))
+    assert ("--debug-requests" in arguments) == takes
+
+
 def test_every_option_a_process_is_given_exists():
     import inspect
 
     from minedraft.cli.roles import command
 
-    spec = ClusterSpec("t", "d", link="grpc")
+    spec = ClusterSpec("t", "d", link="grpc", drafter_kind="synthetic")
     for role, arguments in (
         ("verifier", verifier_arguments(spec)),
         ("drafter", drafter_arguments(spec)),

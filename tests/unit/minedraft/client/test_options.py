@@ -8,9 +8,9 @@ from minedraft.api import Message
 from minedraft.client.options import GenerateOptions, build_request
 from minedraft.errors import InvalidRequestError
 from minedraft.transport.public_codec import request_to_proto
-from minedraft.types import Speculation
+from minedraft.types import DebugOptions
 
-NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens")
+NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens", "debug")
 
 
 def refusal(prompt=None, messages=None, **options) -> InvalidRequestError:
@@ -29,8 +29,10 @@ def test_an_option_of_a_wrong_type_is_refused_by_name_and_value(name, value):
 
 
 @pytest.mark.parametrize("name", GenerateOptions.__annotations__)
-def test_none_is_a_value_of_three_options_alone(name):
-    if name in {"max_tokens", "seed", "logprobs"}:
+def test_none_is_a_value_of_four_options_alone(name):
+    if name == "debug":
+        assert build_request("a", None, {name: None}).debug is None
+    elif name in {"max_tokens", "seed", "logprobs"}:
         assert getattr(build_request("a", None, {name: None}).sampling, name) is None
     else:
         assert "=None: want" in str(refusal("a", **{name: None}))
@@ -53,10 +55,9 @@ def test_what_only_looks_like_token_ids_is_refused(value):
     assert refusal(value).field == "prompt"
     for name in ("stop_token_ids", "allowed_token_ids", "bad_words", "stop"):
         assert refusal("a", **{name: value}).field == f"sampling.{name}"
-    reference = Speculation(reference_token_ids=value)
+    reference = DebugOptions(reference_token_ids=value)
     if value != {1: 2}:
-        field = "speculation.reference_token_ids"
-        assert refusal("a", speculation=reference).field == field
+        assert refusal("a", debug=reference).field == "debug.reference_token_ids"
 
 
 @pytest.mark.parametrize("prompt", [1.5, True, object(), [b"a"], ["a"], [1.5], [-1]])

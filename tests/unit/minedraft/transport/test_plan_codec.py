@@ -22,7 +22,7 @@ from minedraft.plans import (
     WorkerIdentity,
 )
 from minedraft.transport import plan_codec, ranges
-from minedraft.types import ModelInfo, RowError, RowId, RowParams, TokenLogprobs
+from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 U32 = st.integers(0, 2**32 - 1)
@@ -88,7 +88,10 @@ DRAFT_PLANS = st.builds(
         st.builds(DraftRow, row_id=ROW_IDS, base_len=LENGTH, new_token_ids=IDS, num_draft_tokens=K),
         max_size=3,
     ).map(tuple),
-    opens=opens(reference_token_ids=IDS, synthetic_acceptance=st.none() | SHARE),
+    opens=opens(
+        debug=st.none()
+        | st.builds(DebugOptions, reference_token_ids=IDS, synthetic_acceptance=st.none() | SHARE)
+    ),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
 )
 VERIFY_PLANS = st.builds(
@@ -252,16 +255,17 @@ def test_no_logprobs_and_none_but_the_chosen_one_are_told_apart(logprobs):
 
 @pytest.mark.parametrize("rate", [None, 0.0, 0.5])
 def test_no_synthetic_acceptance_and_zero_are_told_apart(rate):
-    row = OpenRow(RowId(1), (1,), (), RowParams(), synthetic_acceptance=rate)
+    debug = DebugOptions(synthetic_acceptance=rate)
+    row = OpenRow(RowId(1), (1,), (), RowParams(), debug)
     message = wire(plan_codec.draft_plan_to_proto(DraftPlan(1, 0, 1, opens=(row,))))
-    assert plan_codec.draft_plan_from_proto(message).opens[0].synthetic_acceptance == rate
+    assert plan_codec.draft_plan_from_proto(message).opens[0].debug == debug
 
 
 def test_the_verifier_never_hears_what_is_for_drafters_only():
-    row = OpenRow(RowId(1), (1,), (2,), RowParams(), (7, 8), 0.5)
+    row = OpenRow(RowId(1), (1,), (2,), RowParams(), DebugOptions((7, 8), 0.5))
     message = wire(plan_codec.verify_plan_to_proto(VerifyPlan(1, 0, 0, opens=(row,))))
     (opened,) = plan_codec.verify_plan_from_proto(message).opens
-    assert (opened.reference_token_ids, opened.synthetic_acceptance) == ((), None)
+    assert opened.debug is None
 
 
 @pytest.mark.parametrize(

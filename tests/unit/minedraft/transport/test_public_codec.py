@@ -18,6 +18,7 @@ from minedraft.errors import InvalidRequestError, ProtocolError
 from minedraft.plans import WorkerIdentity
 from minedraft.transport import public_codec
 from minedraft.types import (
+    DebugOptions,
     FinishReason,
     Mode,
     ModelInfo,
@@ -38,10 +39,10 @@ from minedraft.v1 import generation_pb2
         GenerationRequest(messages=(Message("user", "hi"), Message("assistant", "ho"))),
         GenerationRequest(
             text="x",
-            speculation=Speculation(
-                num_draft_tokens=0, reference_token_ids=(4, 5), synthetic_acceptance=0.5
-            ),
+            speculation=Speculation(num_draft_tokens=0),
+            debug=DebugOptions(reference_token_ids=(4, 5), synthetic_acceptance=0.5),
         ),
+        GenerationRequest(text="x", debug=DebugOptions()),
     ],
 )
 def test_requests_survive_the_wire(request_: GenerationRequest):
@@ -74,8 +75,8 @@ def test_requests_survive_the_wire(request_: GenerationRequest):
             "speculation.num_draft_tokens",
         ),
         (
-            GenerationRequest(text="a", speculation=Speculation(reference_token_ids=b"ab")),  # type: ignore[arg-type]
-            "speculation.reference_token_ids",
+            GenerationRequest(text="a", debug=DebugOptions(reference_token_ids=b"ab")),  # type: ignore[arg-type]
+            "debug.reference_token_ids",
         ),
     ],
 )

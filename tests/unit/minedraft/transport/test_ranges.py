@@ -68,7 +68,11 @@ MESSAGES = {
             plan=drafter_pb2.DraftPlan(
                 step_id=1,
                 opens=[
-                    drafter_pb2.DrafterOpenRow(row_id=1, params=PARAMS, synthetic_acceptance=0.5)
+                    drafter_pb2.DrafterOpenRow(
+                        row_id=1,
+                        params=PARAMS,
+                        debug=types_pb2.DebugOptions(synthetic_acceptance=0.5),
+                    )
                 ],
                 close_row_ids=[1],
                 rows=[drafter_pb2.DraftRow(row_id=1, base_len=1)],

@@ -39,12 +39,12 @@ def test_biases_are_counted():
 
 def test_lists_of_tokens_end_with_the_context():
     message = generation_pb2.GenerateRequest(token_ids={"ids": [1] * 9})
-    message.speculation.reference_token_ids.extend([1] * 10)
+    message.debug.reference_token_ids.extend([1] * 10)
     message.resumed.add(token_ids=[1] * 10)
     check_generate(message, max_model_len=10)
-    message.speculation.reference_token_ids.append(1)
-    assert refusal(message) == "speculation.reference_token_ids"
-    del message.speculation.reference_token_ids[:]
+    message.debug.reference_token_ids.append(1)
+    assert refusal(message) == "debug.reference_token_ids"
+    del message.debug.reference_token_ids[:]
     message.token_ids.ids.append(1)
     assert refusal(message) == "prompt"
     del message.token_ids.ids[:]

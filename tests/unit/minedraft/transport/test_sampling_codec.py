@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from minedraft.errors import InvalidRequestError
 from minedraft.transport import sampling_codec
-from minedraft.types import SamplingParams, Speculation
-from minedraft.v1 import generation_pb2
-from minedraft.validation import validate_sampling, validate_speculation
+from minedraft.types import DebugOptions, SamplingParams, Speculation
+from minedraft.v1 import generation_pb2, types_pb2
+from minedraft.validation import validate_debug, validate_sampling, validate_speculation
 
 ids = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 halves = st.integers(1, 8).map(lambda n: n / 4)  # exact in 32-bit floats
@@ -64,13 +64,15 @@ ZEROS = {
     "logprobs": "kept",
     "n": "refused",
 }
-SPECULATION_ZEROS = {"num_draft_tokens": "kept", "synthetic_acceptance": "kept"}
+SPECULATION_ZEROS = {"num_draft_tokens": "kept"}
+DEBUG_ZEROS = {"synthetic_acceptance": "kept"}
 
 
 def test_the_tables_of_zeros_are_complete():
     for table, message in (
         (ZEROS, generation_pb2.SamplingParams),
         (SPECULATION_ZEROS, generation_pb2.Speculation),
+        (DEBUG_ZEROS, types_pb2.DebugOptions),
     ):
         fields = message.DESCRIPTOR.fields
         assert table.keys() == {field.name for field in fields if not field.is_repeated}
@@ -95,4 +97,11 @@ def test_a_zero_of_speculation_is_never_taken_for_unset(name: str):
     value = Speculation(**{name: 0})  # type: ignore[arg-type]
     arrived = sampling_codec.speculation_from_proto(sampling_codec.speculation_to_proto(value))
     assert arrived == value
-    validate_speculation(arrived, vocab_size=10, max_draft_tokens=4, max_model_len=10)
+    validate_speculation(arrived, max_draft_tokens=4)
+
+
+def test_a_zero_of_debug_options_is_never_taken_for_unset():
+    value = DebugOptions(synthetic_acceptance=0.0)
+    arrived = sampling_codec.debug_from_proto(sampling_codec.debug_to_proto(value))
+    assert arrived == value
+    validate_debug(arrived, vocab_size=10, max_model_len=10)

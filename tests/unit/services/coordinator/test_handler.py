@@ -22,7 +22,7 @@ from minedraft.services.coordinator import handler as handler_module
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.handler import Handler
 from minedraft.services.coordinator.workers.membership import Membership
-from minedraft.types import FinishReason, Mode, SamplingParams
+from minedraft.types import DebugOptions, FinishReason, Mode, SamplingParams
 from tests.engine_world import EngineWorld, make_sample
 from tests.worker_doubles import continuation
 
@@ -111,6 +111,18 @@ async def test_a_full_queue_is_said_before_anything_else_is_looked_at():
     served.world.engine.submit([make_sample("waits")])
     with pytest.raises(QueueFullError):
         await anext(served.generate(top_k=-3))
+
+
+async def test_debug_options_are_refused_first_of_all_unless_the_coordinator_takes_them():
+    asked = GenerationRequest(token_ids=PROMPT, debug=DebugOptions((4,)))
+    served = Served(has_target=False)
+    await served.handler.drain()
+    with pytest.raises(InvalidRequestError, match=r"debug: .*--debug-requests") as caught:
+        await rest(served.handler.generate(asked))
+    assert caught.value.field == "debug"
+    events = Served(debug_requests=True).handler.generate(asked)
+    assert isinstance(await anext(events), Started)
+    await events.aclose()
 
 
 async def test_no_verifier_is_said_with_the_reason():

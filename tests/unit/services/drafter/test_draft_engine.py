@@ -13,7 +13,7 @@ from minedraft.packets.packet import DraftPacket
 from minedraft.plans import DraftPlan, DraftRow, OpenRow
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.draft_engine import DraftEngine
-from minedraft.types import RowId, RowParams
+from minedraft.types import DebugOptions, RowId, RowParams
 from tests.fake_runner import CONTEXT, VOCAB, FakeRunner, continuation
 
 GREEDY = RowParams(temperature=0.0)
@@ -270,7 +270,7 @@ def test_an_anti_oracle_never_proposes_what_the_model_says():
 def test_a_scripted_drafter_proposes_the_reference_without_a_model_step():
     drafter = Drafter(DrafterKind.SCRIPTED)
     reference = (10, 11, 12, 13, 14)
-    drafter.step([row()], opens=[opened(reference_token_ids=reference)])
+    drafter.step([row()], opens=[opened(debug=DebugOptions(reference))])
     assert drafter.drafts() == [10, 11, 12, 13]
     drafter.step([row(base_len=6, new=(10, 11, 12))])
     assert drafter.drafts() == [13, 14]
@@ -279,7 +279,7 @@ def test_a_scripted_drafter_proposes_the_reference_without_a_model_step():
 
 def test_a_scripted_drafter_is_never_behind_so_that_a_swap_to_it_ends():
     drafter = Drafter(DrafterKind.SCRIPTED)
-    result = drafter.step([row(k=0)], opens=[opened(reference_token_ids=(10,))])
+    result = drafter.step([row(k=0)], opens=[opened(debug=DebugOptions((10,)))])
     assert result.num_behind == 0
 
 
@@ -289,7 +289,7 @@ def test_a_synthetic_drafter_is_right_as_often_as_asked(share):
     reference = tuple(continuation((1, 2, 3), 30))
     drafter.step(
         [row(k=16)],
-        opens=[opened(reference_token_ids=reference, synthetic_acceptance=share)],
+        opens=[opened(debug=DebugOptions(reference, share))],
     )
     shift = 0 if share else 1
     assert drafter.drafts() == [(token + shift) % VOCAB for token in reference[:16]]
@@ -298,7 +298,7 @@ def test_a_synthetic_drafter_is_right_as_often_as_asked(share):
 def test_a_synthetic_drafter_throws_one_coin_a_position_however_often_it_is_asked():
     reference = tuple(continuation((1, 2, 3), 60))
     drafter = Drafter(DrafterKind.SYNTHETIC)
-    opens = [opened(reference_token_ids=reference, synthetic_acceptance=0.5)]
+    opens = [opened(debug=DebugOptions(reference, 0.5))]
     drafter.step([row(k=30)], opens=opens)
     first = drafter.drafts()
     assert 4 < sum(a == b for a, b in zip(first, reference, strict=False)) < 26
@@ -317,7 +317,7 @@ def test_a_reference_token_that_the_drafter_does_not_have_is_none(share):
     drafter = Drafter(DrafterKind.SYNTHETIC)
     drafter.step(
         [row()],
-        opens=[opened(reference_token_ids=(VOCAB, VOCAB + 9), synthetic_acceptance=share)],
+        opens=[opened(debug=DebugOptions((VOCAB, VOCAB + 9), share))],
     )
     assert drafter.drafts() == continuation((1, 2, 3), 4)
 
@@ -339,7 +339,7 @@ def test_with_q_every_draft_carries_the_distribution_it_was_drawn_from():
 @pytest.mark.parametrize("kind", [DrafterKind.ANTI_ORACLE, DrafterKind.SCRIPTED])
 def test_a_token_that_was_not_drawn_is_a_proposal_of_its_own(kind):
     drafter = Drafter(kind, q_width=5)
-    drafter.step([row()], opens=[opened(reference_token_ids=(9, 8, 7, 6))])
+    drafter.step([row()], opens=[opened(debug=DebugOptions((9, 8, 7, 6)))])
     sent = drafter.packets[0].rows[0]
     assert len(sent.token_ids) == 4
     assert sent.q == tuple(((token,), (1.0,)) for token in sent.token_ids)
@@ -351,8 +351,7 @@ def test_an_imposed_token_is_a_proposal_of_its_own_also_when_it_is_the_drawn_one
     params = RowParams(temperature=1.0, seed=3)
     drawn.step([row()], opens=[opened(params=params)])
     reference = drawn.packets[0].rows[0].token_ids
-    synthetic = {"reference_token_ids": reference, "synthetic_acceptance": 1.0}
-    given.step([row()], opens=[opened(params=params, **synthetic)])
+    given.step([row()], opens=[opened(params=params, debug=DebugOptions(reference, 1.0))])
     sent = given.packets[0].rows[0]
     assert sent.token_ids == reference
     assert sent.q == tuple(((token,), (1.0,)) for token in reference)

@@ -6,13 +6,14 @@ from minedraft.model.sampling_row import SamplingRow
 from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.proposal import replacement, scripted
 from minedraft.services.drafter.rows import Row
-from minedraft.types import RowParams
+from minedraft.types import DebugOptions, RowParams
 
 REFERENCE = (10, 11, 12)
 
 
 def row(output=(), *, reference=REFERENCE, acceptance=None) -> Row:
-    return Row(SamplingRow(RowParams(seed=5), (1, 2), output), reference, acceptance)
+    debug = DebugOptions(reference, acceptance)
+    return Row(SamplingRow(RowParams(seed=5), (1, 2), output), debug)
 
 
 def replaced(kind, row, drawn, prefix=(), *, coin=0.5) -> int | None:
