@@ -68,6 +68,8 @@ class VerifierDouble:
 
     def receive(self, plan: VerifyPlan) -> None:
         """Queue a plan; one without rows is run at its turn like any other."""
+        to_run = {row.row_id for queued in self.queue for row in queued.rows}
+        assert not to_run & set(plan.closes), "a row that a step has still to run"
         self.queue.append(plan)
 
     def run(self, accept=lambda _row_id, k: k, *, drafts_came: bool = True) -> VerifyResult | None:

@@ -23,7 +23,7 @@ class LinkCounters:
     wrong_epoch: int = 0
     """Dropped: of another link."""
     late: int = 0
-    """Dropped: older than the newest step taken, or after its take gave up."""
+    """Dropped: older than the newest step taken of its batch, or after its take gave up."""
     duplicate: int = 0
     """Dropped: a second packet for a step."""
     overflow: int = 0
@@ -71,15 +71,17 @@ class DraftReceiver(Protocol):
     def counters(self) -> LinkCounters:
         """What was received and dropped so far."""
 
-    async def take(self, step_id: int, timeout_s: float) -> DraftPacket | None:
-        """Wait for the packet of a step; earlier steps are given up.
+    async def take(self, batch: int, step_id: int, timeout_s: float) -> DraftPacket | None:
+        """Wait for the packet of a step; earlier steps of its batch are given up.
 
         Args:
-            step_id: The step about to be verified; steps are taken in rising order.
+            batch: Of the step. Other batches' steps may be waited for at the same time.
+            step_id: The step to be verified; those of one batch are taken in rising order.
             timeout_s: Seconds to wait; 0 takes only what is already here.
 
         Returns:
-            The packet; None after `timeout_s`, or at once when the link is lost or closed.
+            The packet; None after `timeout_s`, or at once when the link is lost or closed, or for
+            a step that was asked for before.
         """
 
     def close(self) -> None:

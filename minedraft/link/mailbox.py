@@ -1,7 +1,8 @@
-"""The receiver's packets by step, between the link's thread and the event loop.
+"""The receiver's packets by batch and step, between the link's thread and the event loop.
 
-No I/O, no clock beyond `asyncio.wait`'s timeout. Everything that waits wakes when the link is lost.
-Memory is bounded whatever the peer sends and however long the loop is busy.
+Steps of one batch are taken in rising order, those of different batches in any order. No I/O, no
+clock beyond `asyncio.wait`'s timeout. Everything that waits wakes when the link is lost. Memory is
+bounded whatever the peer sends and however long the loop is busy.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import asyncio
 import threading
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from minedraft.errors import StateError
 from minedraft.link.endpoints import LinkCounters
 
 if TYPE_CHECKING:
     from minedraft.packets.packet import DraftPacket
 
 CAPACITY = 32
+
+_Step: TypeAlias = tuple[int, int]
+"""Batch and step id."""
 
 
 class Mailbox:
@@ -39,10 +42,12 @@ class Mailbox:
         self._num_inbox_overflow = 0
         self._is_scheduled = False
         self._is_lost = False
-        self._packets: dict[int, DraftPacket] = {}
-        self._waiters: dict[int, asyncio.Future[DraftPacket | None]] = {}
-        self._newest_taken = -1
-        self._is_newest_delivered = False
+        self._packets: dict[_Step, DraftPacket] = {}
+        self._waiters: dict[_Step, asyncio.Future[DraftPacket | None]] = {}
+        self._taken: dict[int, int] = {}
+        """By batch, the newest step taken."""
+        self._delivered: dict[int, int] = {}
+        """By batch, the newest step whose packet was handed over."""
         self._counters = LinkCounters()
 
     @property
@@ -66,31 +71,27 @@ class Mailbox:
             self._is_lost = True
         self._schedule()
 
-    async def take(self, step_id: int, timeout_s: float) -> DraftPacket | None:
-        """See `DraftReceiver.take`.
-
-        Raises:
-            StateError: somebody waits for this step already.
-        """
-        if step_id in self._waiters:
-            raise StateError(f"step {step_id}: taken twice at the same time")
+    async def take(self, batch: int, step_id: int, timeout_s: float) -> DraftPacket | None:
+        """See `DraftReceiver.take`."""
         self._deliver()
-        if step_id <= self._newest_taken:
+        if step_id <= self._taken.get(batch, -1):
             return None
-        for old in [step for step in self._packets if step < step_id]:
+        for old in [step for step in self._packets if step[0] == batch and step[1] < step_id]:
             del self._packets[old]
             self._count(late=1)
-        self._newest_taken = step_id
-        packet = self._packets.pop(step_id, None)
-        self._is_newest_delivered = packet is not None
+        self._taken[batch] = step_id
+        step = (batch, step_id)
+        packet = self._packets.pop(step, None)
+        if packet is not None:
+            self._delivered[batch] = step_id
         if packet is not None or self._is_lost or timeout_s <= 0:
             return packet
-        waiter = self._waiters[step_id] = self._loop.create_future()
+        waiter = self._waiters[step] = self._loop.create_future()
         try:
             await asyncio.wait((waiter,), timeout=timeout_s)
             return waiter.result() if waiter.done() else None
         finally:
-            del self._waiters[step_id]
+            del self._waiters[step]
 
     def _schedule(self) -> None:
         with self._lock:
@@ -115,17 +116,17 @@ class Mailbox:
                     waiter.set_result(None)
 
     def _sort(self, packet: DraftPacket) -> None:
-        step = packet.step_id
+        batch, step_id = step = (packet.batch, packet.step_id)
         waiter = self._waiters.get(step)
         if packet.epoch != self._epoch:
             self._count(received=1, wrong_epoch=1)
         elif waiter is not None and not waiter.done():
             self._count(received=1)
-            self._is_newest_delivered |= step == self._newest_taken
+            self._delivered[batch] = max(step_id, self._delivered.get(batch, -1))
             waiter.set_result(packet)
-        elif step in self._packets or (step == self._newest_taken and self._is_newest_delivered):
+        elif step in self._packets or step_id == self._delivered.get(batch):
             self._count(received=1, duplicate=1)
-        elif step <= self._newest_taken:
+        elif step_id <= self._taken.get(batch, -1):
             self._count(received=1, late=1)
         else:
             self._count(received=1)

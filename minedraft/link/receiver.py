@@ -74,9 +74,9 @@ class LinkReceiver:
         """Whether the link still stands."""
         return self._latch.is_open
 
-    async def take(self, step_id: int, timeout_s: float) -> DraftPacket | None:
+    async def take(self, batch: int, step_id: int, timeout_s: float) -> DraftPacket | None:
         """See `DraftReceiver`."""
-        return await self._mailbox.take(step_id, timeout_s)
+        return await self._mailbox.take(batch, step_id, timeout_s)
 
     def close(self) -> None:
         """See `DraftReceiver`."""

@@ -120,7 +120,7 @@ class Handler:
         receiver = self._receivers.get(plan.source)
         if receiver is not None:
             asked_ns = time.perf_counter_ns()
-            packet = await receiver.take(plan.step_id, plan.draft_timeout_ns / 1e9)
+            packet = await receiver.take(plan.batch, plan.step_id, plan.draft_timeout_ns / 1e9)
             got_ns = time.perf_counter_ns()
             drafts_ns = got_ns if got_ns - asked_ns > _AT_ONCE_NS else None
             if packet is None:

@@ -55,8 +55,8 @@ class VerifyEngine:
         self._runner = runner
         self._rule = rule
         self._rows: dict[RowId, _Row] = {}
-        self._last_step_id = 0
-        self._last_result: VerifyResult | None = None
+        self._last: dict[int, VerifyResult] = {}
+        """By batch: steps of one batch come in order, those of different batches in any."""
         self._watch = Stopwatch()
 
     @property
@@ -65,9 +65,9 @@ class VerifyEngine:
         return len(self._rows)
 
     def reset(self) -> None:
-        """Forget all rows, and which step came last: another coordinator counts its own."""
+        """Forget all rows, and which steps came last: another coordinator counts its own."""
         self._rows.clear()
-        self._last_step_id, self._last_result = 0, None
+        self._last.clear()
 
     def step(
         self, plan: VerifyPlan, packet: DraftPacket | None, *, plan_ns: int, drafts_ns: int | None
@@ -81,17 +81,19 @@ class VerifyEngine:
             drafts_ns: When the drafts arrived; None if nobody had to wait for them.
 
         Returns:
-            What became of the rows; None if the plan has none, or is older than the last one. The
-            last one again has the same answer and is not run again: its drafts are gone, and what
-            they left in the cache is what the next plan goes on from.
+            What became of the rows; None if the plan has none, or is older than the last one of its
+            batch. The last one again has the same answer and is not run again: its drafts are gone,
+            and what they left in the cache is what the next plan goes on from.
 
         Raises:
             ProtocolError: the plan does not fit what this worker holds.
         """
-        if 0 < plan.step_id <= self._last_step_id:
-            return self._last_result if plan.step_id == self._last_step_id else None
+        last = self._last.get(plan.batch)
+        if plan.rows and last is not None and plan.step_id <= last.step_id:
+            return last if plan.step_id == last.step_id else None
         result = self._run(plan, packet, plan_ns, drafts_ns)
-        self._last_step_id, self._last_result = plan.step_id, result
+        if result is not None:
+            self._last[plan.batch] = result
         return result
 
     def _run(

@@ -164,7 +164,7 @@ async def test_packets_arrive_and_the_latency_is_printed(transport, verifier, ca
         took_us = []
         for step in range(200):
             peer.order("send", [step])
-            got = await receiver.take(step, 10)
+            got = await receiver.take(0, step, 10)
             took_us.append((time.monotonic_ns() - got.rows[0].row_id) / 1e3)
             assert got.rows[0].token_ids == (1, 2, 3, 4)
         assert receiver.stale_packets == 0
@@ -181,7 +181,7 @@ async def test_a_killed_drafter_is_noticed_within_a_second(transport, verifier):
     losses = Losses()
     async with a_drafter() as peer:
         receiver = await meet(verifier, peer, spec_of(verifier, "kill", transport), losses)
-        taking = asyncio.create_task(receiver.take(1, 20))
+        taking = asyncio.create_task(receiver.take(0, 1, 20))
         await asyncio.sleep(0)
 
         os.kill(peer.process.pid, signal.SIGKILL)
@@ -198,7 +198,7 @@ async def test_a_hung_drafter_is_lost_after_the_timeout_and_its_epoch_is_over(tr
         receiver = await meet(verifier, peer, spec_of(verifier, "hang", transport), losses)
         os.kill(peer.process.pid, signal.SIGSTOP)
         stopped = time.monotonic()
-        assert await receiver.take(1, 20) is None
+        assert await receiver.take(0, 1, 20) is None
         took_s = time.monotonic() - stopped
         assert OPTIONS.op_timeout_s - OPTIONS.heartbeat_s - 0.1 < took_s < 3.0
         ((_, reason),) = await losses.wait()
@@ -218,7 +218,7 @@ async def test_a_new_drafter_forms_a_new_link_with_the_same_verifier(verifier):
         spec = spec_of(verifier, "second", epoch=2)
         receiver = await meet(verifier, peer, spec, second)
         peer.order("send", [1])
-        assert await receiver.take(1, 1) is None  # the packet says epoch 1
+        assert await receiver.take(0, 1, 1) is None  # the packet says epoch 1
         assert receiver.counters.wrong_epoch == 1
         receiver.close()
     assert second.reports == []
@@ -308,7 +308,7 @@ async def test_ten_generations_leave_no_threads_and_no_files_behind(verifier):
             losses = Losses()
             receiver = await meet(verifier, peer, spec_of(verifier, f"g{generation}"), losses)
             peer.order("send", [1])
-            assert await receiver.take(1, 10) is not None
+            assert await receiver.take(0, 1, 10) is not None
             if generation % 2:
                 receiver.close()
                 assert (await peer.answer())[0] == "lost"

@@ -123,6 +123,7 @@ class RequestTable:
             return None
         del self.in_flight[batch]
         self.blocks.free(step.orphans)
+        self._verifier_closes += step.orphan_rows
         return step
 
     def start_over(self) -> None:
@@ -181,10 +182,11 @@ class RequestTable:
         if step is not None:
             del step.requests[request.row_id]
             step.orphans += request.block_ids
+            step.orphan_rows.append(request.row_id)
         else:
             self.blocks.free(request.block_ids)
-        if request.verifier_len:
-            self._verifier_closes.append(request.row_id)
+            if request.verifier_len:
+                self._verifier_closes.append(request.row_id)
         for epoch in request.drafter_lens:
             self._drafter_closes.setdefault(epoch, []).append(request.row_id)
         request.reset_worker_state()

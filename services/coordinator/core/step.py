@@ -26,3 +26,5 @@ class Step:
     """Whether the drafter has said that it is done."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
+    orphan_rows: list[RowId] = field(default_factory=list)
+    """Those rows; closed with it, not before: a plan of another batch may overtake its plan."""

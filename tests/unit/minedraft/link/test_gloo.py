@@ -52,7 +52,7 @@ async def test_packets_travel_in_order_and_heartbeats_between_them_are_not_seen(
     ends = await form()
     for step in range(50):
         ends.sender.send(make_packet(step))
-        assert await ends.receiver.take(step, 5) == make_packet(step)
+        assert await ends.receiver.take(0, step, 5) == make_packet(step)
 
     assert ends.receiver.counters.received == 50
     assert ends.receiver.counters.malformed == 0
@@ -65,7 +65,7 @@ async def test_a_burst_is_taken_without_anybody_waiting(form, make_packet):
     for step in range(8):
         ends.sender.send(make_packet(step))
 
-    assert [await ends.receiver.take(step, 5) for step in range(8)] == [
+    assert [await ends.receiver.take(0, step, 5) for step in range(8)] == [
         make_packet(step) for step in range(8)
     ]
     ends.sender.close()
@@ -78,7 +78,7 @@ async def test_a_short_message_is_not_completed_by_the_one_before_it(form, make_
         ends.sender.outbox.put(words.copy())
     ends.sender.send(make_packet(2))
 
-    assert await ends.receiver.take(2, 5) == make_packet(2)
+    assert await ends.receiver.take(0, 2, 5) == make_packet(2)
     assert ends.receiver.counters.malformed == 1
     ends.sender.close()
 

@@ -54,7 +54,7 @@ async def test_packets_travel_in_order(form, make_packet):
         ends.sender.send(make_packet(step))
 
     for step in range(20):
-        assert await ends.receiver.take(step, 5) == make_packet(step)
+        assert await ends.receiver.take(0, step, 5) == make_packet(step)
     assert "grpc stream" in ends.sender.description
     assert "grpc stream from ipv4:127.0.0.1" in ends.receiver.description
     ends.sender.close()
@@ -76,7 +76,7 @@ async def test_either_end_may_close_and_only_the_other_reports(form):
 
 async def test_the_end_of_the_link_wakes_who_waits(form):
     ends = await form()
-    taking = asyncio.create_task(ends.receiver.take(1, 15))
+    taking = asyncio.create_task(ends.receiver.take(0, 1, 15))
     await asyncio.sleep(0)
     ends.sender.close()
 
@@ -109,7 +109,7 @@ async def test_a_second_sender_is_refused_and_the_first_goes_on(form, make_packe
         await grpc_link.form_sender(ends.spec, on_lost=ends.lost_s, options=OPTIONS)
 
     ends.sender.send(make_packet(1))
-    assert await ends.receiver.take(1, 5) is not None
+    assert await ends.receiver.take(0, 1, 5) is not None
     assert ends.lost_r.reports == ends.lost_s.reports == []
     ends.sender.close()
 

@@ -39,14 +39,14 @@ async def test_packets_travel(form, make_packet):
     ends = await form()
     ends.sender.send(make_packet(1))
 
-    assert await ends.receiver.take(1, 0) == make_packet(1)
+    assert await ends.receiver.take(0, 1, 0) == make_packet(1)
     assert ends.sender.description == ends.receiver.description == "local"
 
 
 async def test_a_killed_link_is_lost_on_both_ends_once_and_wakes_who_waits(form, make_packet):
     ends = await form()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        taking = group.create_task(ends.receiver.take(1, 15))
+        taking = group.create_task(ends.receiver.take(0, 1, 15))
         await asyncio.sleep(0)
         ends.link.kill()
         ends.link.kill()
@@ -63,15 +63,15 @@ async def test_held_packets_wait_for_their_release_in_order(form, make_packet):
     ends.link.hold()
     for step in (1, 2, 3):
         ends.sender.send(make_packet(step))
-    assert await ends.receiver.take(1, 0) is None
+    assert await ends.receiver.take(0, 1, 0) is None
 
     ends.link.release(2)
-    assert await ends.receiver.take(2, 0) == make_packet(2)
+    assert await ends.receiver.take(0, 2, 0) == make_packet(2)
     assert ends.receiver.counters.late == 1  # step 1
     ends.link.release()
     ends.sender.send(make_packet(4))
-    assert await ends.receiver.take(3, 0) is not None
-    assert await ends.receiver.take(4, 0) is not None
+    assert await ends.receiver.take(0, 3, 0) is not None
+    assert await ends.receiver.take(0, 4, 0) is not None
 
 
 async def test_faults_apply_to_as_many_packets_as_ordered(form, make_packet):
@@ -85,7 +85,7 @@ async def test_faults_apply_to_as_many_packets_as_ordered(form, make_packet):
     for step in (4, 5):
         ends.sender.send(make_packet(step))
 
-    got = [await ends.receiver.take(step, 0) is not None for step in (1, 2, 3, 4, 5)]
+    got = [await ends.receiver.take(0, step, 0) is not None for step in (1, 2, 3, 4, 5)]
     assert got == [False, True, True, False, True]
     assert ends.receiver.counters.duplicate == 2
     assert ends.receiver.counters.malformed == 1

@@ -70,7 +70,7 @@ async def test_packets_travel_in_order_and_heartbeats_between_them_are_not_seen(
     ends = await form()
     for step in range(30):
         ends.sender.send(make_packet(step))
-        assert await ends.receiver.take(step, 5) == make_packet(step)
+        assert await ends.receiver.take(0, step, 5) == make_packet(step)
 
     assert ends.receiver.counters.received == 30
     assert ends.receiver.counters.malformed == 0
@@ -82,12 +82,12 @@ async def test_packets_travel_in_order_and_heartbeats_between_them_are_not_seen(
 async def test_a_short_message_is_not_completed_by_the_one_before_it(form, make_packet):
     ends = await form()
     ends.sender.send(make_packet(1))
-    assert await ends.receiver.take(1, 5) == make_packet(1)
+    assert await ends.receiver.take(0, 1, 5) == make_packet(1)
     whole = ends.sender._layout.encode(make_packet(2))
     ends.lib_r.comms[0].arrived.put(whole[:12])
     ends.sender.send(make_packet(3))
 
-    assert await ends.receiver.take(3, 5) == make_packet(3)
+    assert await ends.receiver.take(0, 3, 5) == make_packet(3)
     assert ends.receiver.counters.malformed == 1
     ends.sender.close()
     await aborted(ends.lib_s, ends.lib_r)
@@ -111,7 +111,7 @@ async def test_when_one_end_closes_both_abort_and_only_the_other_reports(form, w
 
 async def test_a_waiting_take_ends_at_once_when_the_lease_ends(form):
     ends = await form()
-    waiting = asyncio.create_task(ends.receiver.take(1, 60))
+    waiting = asyncio.create_task(ends.receiver.take(0, 1, 60))
     await asyncio.sleep(0)
     ends.sender.close()
 
@@ -246,7 +246,7 @@ async def test_a_second_link_forms_while_the_first_is_still_aborting(form, net, 
     second = await form()
     second.sender.send(make_packet(1))
 
-    assert await second.receiver.take(1, 5) == make_packet(1)
+    assert await second.receiver.take(0, 1, 5) == make_packet(1)
     net.abort_gate.set()
     second.sender.close()
     await aborted(first.lib_s, first.lib_r, second.lib_s, second.lib_r)

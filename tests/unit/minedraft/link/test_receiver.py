@@ -35,7 +35,7 @@ async def test_it_decodes_and_delivers(make_receiver, make_packet, layout):
     receiver = make_receiver()
     receiver.feed_bytes(layout.encode(make_packet(3)).tobytes())
 
-    assert await receiver.take(3, 0) == make_packet(3)
+    assert await receiver.take(0, 3, 0) == make_packet(3)
     assert receiver.counters.received == 1
 
 
@@ -48,7 +48,7 @@ async def test_garbage_is_counted_and_a_good_packet_after_it_still_arrives(
     receiver.feed(layout.encode(make_packet(3)))
     receiver.feed_bytes(b"half a pack")
 
-    assert await receiver.take(3, 0) is not None
+    assert await receiver.take(0, 3, 0) is not None
     assert receiver.counters.malformed == 3
     assert receiver.is_open
 
@@ -61,7 +61,7 @@ async def test_nothing_but_garbage_ends_the_link(make_receiver):
     ((epoch, reason),) = receiver.losses.reports
     assert epoch == 1
     assert "malformed packets in a row" in reason
-    assert await receiver.take(1, 10) is None
+    assert await receiver.take(0, 1, 10) is None
 
 
 async def test_ids_out_of_the_vocabulary_cost_the_row_its_drafts(
@@ -70,7 +70,7 @@ async def test_ids_out_of_the_vocabulary_cost_the_row_its_drafts(
     receiver = make_receiver(vocab_size=2)
     receiver.feed(layout.encode(make_packet(3, token_ids=(1, 2))))
 
-    got = await receiver.take(3, 0)
+    got = await receiver.take(0, 3, 0)
     assert got.rows[0].token_ids == ()
     assert receiver.counters.bad_rows == 1
 
@@ -86,10 +86,10 @@ async def test_heartbeats_are_neither_packets_nor_garbage(make_receiver, layout)
 
 async def test_everything_dropped_for_its_age_counts_as_stale(make_receiver, make_packet, layout):
     receiver = make_receiver()
-    await receiver.take(5, 0)
+    await receiver.take(0, 5, 0)
     for step_id, epoch in [(4, 1), (5, 1), (6, 9)]:
         receiver.feed(layout.encode(make_packet(step_id, epoch=epoch)))
-    assert await receiver.take(6, 0) is None
+    assert await receiver.take(0, 6, 0) is None
 
     assert receiver.stale_packets == 3
 
@@ -112,7 +112,7 @@ async def test_the_owners_own_close_is_no_loss(make_receiver):
 
     assert receiver.losses.reports == []
     assert receiver.torn_down == [True]
-    assert await receiver.take(1, 10) is None
+    assert await receiver.take(0, 1, 10) is None
 
 
 async def test_a_vocabulary_of_nothing_is_refused(make_receiver):

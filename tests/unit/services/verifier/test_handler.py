@@ -31,8 +31,8 @@ class Receiver:
         self.asked: list[tuple[int, float]] = []
         self.is_closed = False
 
-    async def take(self, step_id, timeout_s):
-        self.asked.append((step_id, timeout_s))
+    async def take(self, batch, step_id, timeout_s):
+        self.asked.append((batch, step_id, timeout_s))
         return await self.packets.get()
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ async def test_a_step_waits_for_its_drafts_and_is_then_queued(world):
     starting = asyncio.ensure_future(world.start(1))
     await asyncio.sleep(0)
     assert not starting.done()
-    assert world.receivers[1].asked == [(5, 3.0)]
+    assert world.receivers[1].asked == [(0, 5, 3.0)]
     truth = continuation((1, 2, 3), 3)
     drafted = DraftedRow(1, 3, tuple(truth[:2]))
     world.receivers[1].packets.put_nowait(DraftPacket(1, 5, 0, (drafted,)))

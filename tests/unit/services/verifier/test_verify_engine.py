@@ -213,6 +213,19 @@ def test_a_repeated_step_gives_the_same_answer():
     assert verifier.run(replace(plan, step_id=1)) is None, "an older one"
 
 
+def test_a_step_of_another_batch_may_come_first_and_each_batchs_last_one_has_its_answer():
+    verifier = Verifier()
+    late = VerifyPlan(3, 0, 7, (row(blocks=(0,)),), (opened(),))
+    early = VerifyPlan(4, 1, 7, (row(2, blocks=(1,)),), (opened(2),))
+    second = verifier.run(early)
+    first = verifier.run(late)
+    assert [list(r.rows[0].token_ids) for r in (first, second)] == [continuation(PROMPT, 1)] * 2
+    calls = len(verifier.runner.calls)
+    assert (verifier.run(late), verifier.run(early)) == (first, second)
+    assert verifier.run(replace(late, step_id=2)) is None
+    assert len(verifier.runner.calls) == calls
+
+
 def test_log_probabilities_come_one_a_token_if_asked_for():
     verifier = Verifier()
     params = replace(GREEDY, logprobs=2)

@@ -186,18 +186,20 @@ def test_the_newest_gives_way_itself_when_nothing_is_in_flight():
 
 
 @pytest.mark.parametrize("in_flight", [True, False])
-def test_blocks_of_one_that_ends_are_free_once_no_step_uses_them(in_flight):
+def test_blocks_of_one_that_ends_are_free_and_its_row_closed_once_no_step_uses_them(in_flight):
     table, requests = crowded()
     if in_flight:
         put_in_flight(table, 0, [requests[0], requests[2]], step_id=7)
     table.end(requests[0])
     assert table.blocks.num_free == (0 if in_flight else 1)
+    assert table.take_verifier_closes() == (() if in_flight else (1,))
     table.check()
     if in_flight:
         step = table.end_step(0, 7)
         assert step is not None
         assert list(step.requests.values()) == [requests[2]]
         assert table.blocks.num_free == 1
+        assert table.take_verifier_closes() == (1,)
         table.check()
 
 
