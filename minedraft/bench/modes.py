@@ -35,7 +35,8 @@ def measurements(
 
     PSD holds 2M requests in two batches of M. AR and SD are measured with M requests (equal
     batch) and with 2M in one batch (equal concurrency): a comparison with only one of the two
-    proves nothing (algorithms.md, finding 0).
+    proves nothing: at equal batch PSD has twice as many requests in flight, at equal concurrency
+    its batches are half as large.
 
     Args:
         modes: Of `ar`, `sd`, `psd`.

@@ -1,4 +1,8 @@
-"""What the cost model says PSD gains: algorithms.md, finding 0. Pure."""
+"""What the cost model says PSD gains, by the times of one verify and one draft step. Pure.
+
+V(m) and t(m) are the times of a verify and of a draft step over m rows. SD does them in turns: m
+rows per V(m) + t(m). PSD does them side by side for two batches of m: m rows per max(V(m), t(m)).
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ async def half_packet(world: World, role: str) -> None:
 
 
 async def repeat(world: World, role: str) -> None:
-    """It says everything twice, and some things again later (C79)."""
+    """It says everything twice, and some things again later."""
     if role == "coordinator":
         world.hooks.repeat_plans = True
     else:
@@ -122,7 +122,7 @@ async def repeat(world: World, role: str) -> None:
 
 
 async def late_packets(world: World, role: str) -> None:
-    """Drafts come after their steps, and forged ones before (C79): other epoch, other length."""
+    """Drafts come after their steps, and forged ones before: other epoch, other length."""
     link = world.local_link
     layout, epoch = link.sender.result()._layout, worker_of(await world.status(), role).link_epoch
     steps = [batch.step_id for batch in (await world.status()).batches]

@@ -160,7 +160,7 @@ async def test_without_patience_the_error_is_typed(target_dir):
         await c.coordinator.start()
 
 
-async def test_c75_a_drain_lets_running_requests_end_and_refuses_new_ones(target_dir, expected):
+async def test_a_drain_lets_running_requests_end_and_refuses_new_ones(target_dir, expected):
     async with cluster(target_dir, mode=(1, 8, 0), grace_s=30.0) as c:
         running = asyncio.create_task(load(c.client))
         await some_output(c.client, 8)
@@ -173,9 +173,7 @@ async def test_c75_a_drain_lets_running_requests_end_and_refuses_new_ones(target
         await stopping
 
 
-async def test_c75_what_outlives_the_grace_is_cut_off_and_goes_on_at_the_next(
-    target_dir, plain_greedy
-):
+async def test_what_outlives_the_grace_is_cut_off_and_goes_on_at_the_next(target_dir, plain_greedy):
     async with cluster(target_dir, mode=(1, 8, 0), grace_s=0.05) as c:
         long = {"temperature": 0, "max_tokens": 450, "ignore_eos": True}
         async with await Client.connect(c.coordinator.address, retry=PATIENT) as patient:

@@ -1,6 +1,6 @@
-"""serving.md C1 and C2 through the public API: where an output ends and what text it has.
+"""Through the public API: where an output ends and what text it has.
 
-The trick of hf#47912: decode plainly first, then declare one of the produced tokens an end. Its
+The trick: decode plainly first, then declare one of the produced tokens an end. Its
 position is then known exactly, also inside an accepted run, because the oracle accepts all of k.
 """
 
@@ -32,7 +32,7 @@ def first_of(tokens, start):
     return next(i for i in range(start, len(tokens)) if tokens[i] not in tokens[:i])
 
 
-async def test_c01_a_stop_id_inside_an_accepted_run_ends_it_there(oracle, plain):
+async def test_a_stop_id_inside_an_accepted_run_ends_it_there(oracle, plain):
     for start in range(14):
         at = first_of(plain.token_ids, start)
         stop = plain.token_ids[at]
@@ -44,7 +44,7 @@ async def test_c01_a_stop_id_inside_an_accepted_run_ends_it_there(oracle, plain)
         assert got.usage.num_output_tokens == at + 1
 
 
-async def test_c03_c11_a_stop_string_anywhere_in_a_run_is_found_and_never_leaks(oracle, plain):
+async def test_a_stop_string_anywhere_in_a_run_is_found_and_never_leaks(oracle, plain):
     text = plain.text
     for start in range(0, len(text) - 3, 5):
         stop = text[start : start + 3]
@@ -57,7 +57,7 @@ async def test_c03_c11_a_stop_string_anywhere_in_a_run_is_found_and_never_leaks(
         assert got.token_ids == plain.token_ids[: len(got.token_ids)]
 
 
-async def test_c12_the_stop_string_stays_if_asked_for(oracle, plain):
+async def test_the_stop_string_stays_if_asked_for(oracle, plain):
     stop = plain.text[10:13]
     got = await oracle.generate(
         PROMPT,
@@ -70,7 +70,7 @@ async def test_c12_the_stop_string_stays_if_asked_for(oracle, plain):
     assert got.text == plain.text[: plain.text.index(stop) + len(stop)]
 
 
-async def test_c07_min_tokens_masks_stops_in_tokens_not_in_steps(oracle, plain):
+async def test_min_tokens_masks_stops_in_tokens_not_in_steps(oracle, plain):
     stop = plain.token_ids[1]
     for floor in (0, 1, 2, 3, 9):
         got = await oracle.generate(
@@ -85,14 +85,14 @@ async def test_c07_min_tokens_masks_stops_in_tokens_not_in_steps(oracle, plain):
         assert len(got.token_ids) >= max(floor, 1)
 
 
-async def test_c08_ignore_eos_gives_exactly_max_tokens(oracle):
+async def test_ignore_eos_gives_exactly_max_tokens(oracle):
     for max_tokens in (1, 2, 7, 8, 9, 30):
         got = await oracle.generate(PROMPT, temperature=0, max_tokens=max_tokens, ignore_eos=True)
         assert len(got.token_ids) == max_tokens
         assert got.finish_reason is FinishReason.LENGTH
 
 
-async def test_c13_a_stop_token_in_the_last_slot_is_a_stop(oracle, plain):
+async def test_a_stop_token_in_the_last_slot_is_a_stop(oracle, plain):
     at = first_of(plain.token_ids, 8)
     stop = plain.token_ids[at]
     got = await oracle.generate(
@@ -102,7 +102,7 @@ async def test_c13_a_stop_token_in_the_last_slot_is_a_stop(oracle, plain):
     assert got.stop_reason == stop
 
 
-async def test_c06_an_eos_that_the_target_rejects_ends_nothing(target_dir, plain_greedy):
+async def test_an_eos_that_the_target_rejects_ends_nothing(target_dir, plain_greedy):
     prompt = list(range(5, 17))
     expected = plain_greedy(prompt, N)
     eos = 2
@@ -119,7 +119,7 @@ async def test_c06_an_eos_that_the_target_rejects_ends_nothing(target_dir, plain
     assert got.finish_reason is FinishReason.LENGTH
 
 
-async def test_c14_usage_counts_what_was_emitted(oracle, plain):
+async def test_usage_counts_what_was_emitted(oracle, plain):
     stop = plain.text[14:17]
     got = await oracle.generate(PROMPT, temperature=0, max_tokens=N, ignore_eos=True, stop=stop)
     stats = got.speculation
@@ -158,7 +158,7 @@ async def test_a_broken_character_is_never_streamed(oracle):
         assert text == result.text
 
 
-async def test_c35_n_samples_have_their_own_ends_and_one_prompt(oracle):
+async def test_n_samples_have_their_own_ends_and_one_prompt(oracle):
     got = await oracle.generate(
         PROMPT, temperature=1.0, seed=9, n=3, max_tokens=20, ignore_eos=True, stop=["e"]
     )

@@ -74,7 +74,7 @@ async def test_each_bad_field_is_named_with_its_value_and_neighbours_go_on(targe
         assert info.model.max_model_len == CONTEXT
 
 
-async def test_c52_prompts_up_to_the_context_fill_it_exactly(target_dir, plain_greedy):
+async def test_prompts_up_to_the_context_fill_it_exactly(target_dir, plain_greedy):
     async with cluster(target_dir, target_dir, kind="oracle", mode=(2, 2, 7)) as c:
         for room in (1, 2, 7, 8, 9):
             prompt = [5 + i % 90 for i in range(CONTEXT - room)]
@@ -84,7 +84,7 @@ async def test_c52_prompts_up_to_the_context_fill_it_exactly(target_dir, plain_g
             assert got.token_ids == plain_greedy(prompt, room)
 
 
-async def test_c50_what_can_never_fit_the_pool_is_refused_with_both_numbers(target_dir):
+async def test_what_can_never_fit_the_pool_is_refused_with_both_numbers(target_dir):
     async with cluster(target_dir, num_blocks=10, mode=(1, 2, 0)) as c:
         with pytest.raises(InvalidRequestError, match=r"need 12 KV blocks, the pool has 10"):
             await c.client.generate(PROMPT, max_tokens=76)
@@ -108,7 +108,7 @@ async def test_what_fits_the_pool_exactly_is_served_and_a_chat_fills_it(target_d
         assert chat.usage.num_prompt_tokens + chat.usage.num_output_tokens == 81
 
 
-async def test_c74_a_full_queue_is_refused_at_once_with_a_retry_delay(target_dir):
+async def test_a_full_queue_is_refused_at_once_with_a_retry_delay(target_dir):
     def small(config: CoordinatorConfig) -> CoordinatorConfig:
         return replace(config, max_waiting_requests=2)
 
@@ -142,9 +142,7 @@ async def test_a_request_id_in_use_is_refused_and_free_afterwards(target_dir):
         await c.client.generate(PROMPT, request_id="mine", max_tokens=2)
 
 
-async def test_c71_a_message_over_the_limit_is_refused_and_the_service_goes_on(
-    target_dir, monkeypatch
-):
+async def test_a_message_over_the_limit_is_refused_and_the_service_goes_on(target_dir, monkeypatch):
     async with cluster(target_dir, mode=(1, 2, 0)) as c:
         with pytest.raises(InvalidRequestError, match="want at most 4194304") as caught:
             await c.client.generate("x" * (5 * 2**20))
@@ -155,7 +153,7 @@ async def test_c71_a_message_over_the_limit_is_refused_and_the_service_goes_on(
         await c.client.generate(PROMPT, max_tokens=2)
 
 
-async def test_c46_abort_is_idempotent_and_ends_the_stream_once(target_dir):
+async def test_abort_is_idempotent_and_ends_the_stream_once(target_dir):
     async with cluster(target_dir, mode=(1, 2, 0)) as c:
         assert await c.client.abort("nobody") == 0
         stream = c.client.stream(PROMPT, temperature=0, max_tokens=400, request_id="r")
@@ -168,7 +166,7 @@ async def test_c46_abort_is_idempotent_and_ends_the_stream_once(target_dir):
         assert stream.completion.finish_reason is FinishReason.ABORT
 
 
-async def test_c76_a_deadline_in_the_queue_removes_the_request(target_dir):
+async def test_a_deadline_in_the_queue_removes_the_request(target_dir):
     async with cluster(target_dir, mode=(1, 1, 0)) as c:
         iterator = aiter(c.client.stream(PROMPT, temperature=0, max_tokens=400, ignore_eos=True))
         await anext(iterator)

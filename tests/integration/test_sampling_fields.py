@@ -1,4 +1,4 @@
-"""serving.md C3 and C4 through the public API: every field is honoured on every token."""
+"""Sampling through the public API: every field is honoured on every token."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def target_model(target_dir):
     return AutoModelForCausalLM.from_pretrained(target_dir, dtype=torch.float32).eval()
 
 
-async def test_c24_logprobs_are_the_targets_one_entry_a_token_each_its_own_width(
-    client, target_model
-):
+async def test_logprobs_are_the_targets_one_entry_a_token_each_its_own_width(client, target_model):
     widths = [None, 0, 5, 20]
     results = await gather(
         *(
@@ -55,7 +53,7 @@ async def test_c24_logprobs_are_the_targets_one_entry_a_token_each_its_own_width
                 assert dict(entry.top)[tokens[i]] == entry.logprob  # greedy: it is in the top
 
 
-async def test_c27_logprobs_are_raw_whatever_the_parameters(client):
+async def test_logprobs_are_raw_whatever_the_parameters(client):
     plain = await client.generate(PROMPT, temperature=0, max_tokens=1, logprobs=3)
     sampled = await client.generate(
         PROMPT, temperature=0.3, top_k=1, max_tokens=1, logprobs=3, seed=1
@@ -63,7 +61,7 @@ async def test_c27_logprobs_are_raw_whatever_the_parameters(client):
     assert sampled.logprobs[0].top == plain.logprobs[0].top
 
 
-async def test_c33_seeds_matter_above_zero_and_not_at_zero(client):
+async def test_seeds_matter_above_zero_and_not_at_zero(client):
     hot = [
         (await client.generate(PROMPT, temperature=2.0, seed=s, max_tokens=N)).token_ids
         for s in range(4)
@@ -93,7 +91,7 @@ def spelled_as_emitted(tokenizer, tokens):
     raise AssertionError("this output has no such pair; choose another prompt")
 
 
-async def test_c37_c39_bad_words_and_allow_lists_hold_at_every_token(client, tokenizer):
+async def test_bad_words_and_allow_lists_hold_at_every_token(client, tokenizer):
     plain = await client.generate("the fox", temperature=0, max_tokens=40, ignore_eos=True)
     bad = spelled_as_emitted(tokenizer, plain.token_ids)
     got = await client.generate(
@@ -112,7 +110,7 @@ async def test_c37_c39_bad_words_and_allow_lists_hold_at_every_token(client, tok
     assert len(set(fenced.token_ids)) > 1
 
 
-async def test_c40_edge_values_do_not_crash_and_near_zero_is_greedy(client):
+async def test_edge_values_do_not_crash_and_near_zero_is_greedy(client):
     greedy = await client.generate(PROMPT, temperature=0, max_tokens=N, ignore_eos=True)
     for options in (
         {"temperature": 1e-6},
@@ -126,7 +124,7 @@ async def test_c40_edge_values_do_not_crash_and_near_zero_is_greedy(client):
     assert wide.token_ids
 
 
-async def test_c65_unset_temperature_samples_and_zero_is_greedy(client):
+async def test_unset_temperature_samples_and_zero_is_greedy(client):
     greedy = await client.generate(PROMPT, temperature=0, max_tokens=N, ignore_eos=True)
     unset = await client.generate(PROMPT, max_tokens=N, ignore_eos=True, seed=8)
     one = await client.generate(PROMPT, temperature=1.0, max_tokens=N, ignore_eos=True, seed=8)

@@ -399,7 +399,7 @@ def _hostile(outbox):
         if before is not None:
             yield before
         spoilt = words.copy()
-        next(spoilers)(spoilt[-64 * ROW_WORDS :][:ROW_WORDS])  # the first row: see link/rows.py
+        next(spoilers)(spoilt[-64 * ROW_WORDS :][:ROW_WORDS])  # the first row: see packets/rows.py
         before = LAYOUT._seal(spoilt).tobytes()
         yield before
         yield before

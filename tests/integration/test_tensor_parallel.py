@@ -83,7 +83,7 @@ async def test_greedy_output_is_plain_decodings(tp_size, target_dir, draft_dir, 
 
 
 async def test_near_ties_never_leave_a_rank_waiting(tmp_path, draft_dir):
-    """serving.md C80: the decision is rank 0's alone, so ranks cannot disagree about it."""
+    """The decision is rank 0's alone, so ranks cannot disagree about it."""
     target = make_tiny_llama(tmp_path / "ties")
     weights = load_file(target / "model.safetensors")
     head = weights["lm_head.weight"]

@@ -1,8 +1,8 @@
 """The Batch Manager under any order of events, against the paper's own state and plain lists.
 
-`Paper` is the state of MineDraft's scheduler as it is written there (algorithms.md 1.2): flags
-True and False, `balance`, `has_scheduled_decoding`. Batch 0 is True. The model's lists say who is
-where; both must agree with the manager after every event.
+`Paper` is the state of MineDraft's scheduler as it is written there: flags True and False,
+`balance`, `has_scheduled_decoding`. Batch 0 is True. The model's lists say who is where; both must
+agree with the manager after every event.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which request belongs to which batch. Pure.
 
-The assignment rules are MineDraft's (Tang et al., ICML 2026; algorithms.md 1.2), stated on named
-batches instead of parity bits, plus active re-balancing at the sync point:
+The assignment rules are MineDraft's (Tang et al., ICML 2026), stated on named batches
+instead of parity bits, plus active re-balancing at the sync point:
 
 * before the first step of a busy period, new requests go where `balance` says: batch 0 if
   `balance >= 0`, else batch 1, which fills the two alternately;

@@ -1,8 +1,8 @@
 """Decide where an output ends, and what of its text may be seen: token by token, in one place.
 
 Tokens arrive in accepted runs of any length; what comes out does not depend on how they were cut.
-Refuses to let anything past the end out: ids, text and finish reason are cut together (invariant
-I6). Pure: no I/O, no clock.
+Refuses to let anything past the end out: ids, text and finish reason are cut together.
+Pure: no I/O, no clock.
 
 Order at every token: EOS, then stop_token_ids, then stop strings, then length. A stop counts only
 with at least `min_tokens` output tokens before it, which is also when the verifier unmasks it.

@@ -1,4 +1,4 @@
-"""Every field of a request: what is in range passes, what is not is named (C27, C40, C61-C67)."""
+"""Every field of a request: what is in range passes, what is not is named."""
 
 from __future__ import annotations
 
@@ -137,7 +137,6 @@ def test_sampling_in_range_passes(values):
 
 @pytest.mark.parametrize(("values", "message"), BAD, ids=[message for _, message in BAD])
 def test_sampling_out_of_range_is_refused_naming_field_and_value(values, message):
-    """C27, C66."""
     with pytest.raises(InvalidRequestError) as caught:
         sampling(**values)
     assert f"sampling.{message}" in str(caught.value)
@@ -146,7 +145,7 @@ def test_sampling_out_of_range_is_refused_naming_field_and_value(values, message
 
 
 def test_every_sampling_field_with_a_range_has_a_bad_case():
-    """C38: no field is forgotten. Booleans have no range."""
+    """No field is forgotten. Booleans have no range."""
     ranged = {f.name for f in fields(SamplingParams) if f.type != "bool"}
     assert {message.split(" ", 1)[0].partition("[")[0] for _, message in BAD} == ranged
 
@@ -241,20 +240,17 @@ def test_debug_options_in_range_pass(values):
 
 
 def test_a_prompt_may_fill_the_context_exactly():
-    """C52, C61."""
     prompt([1] * 10, max_tokens=6)
     prompt([1] * 15, max_tokens=1)
 
 
 def test_an_empty_prompt_is_refused():
-    """C62."""
     with pytest.raises(InvalidRequestError, match="prompt is empty") as caught:
         prompt([])
     assert caught.value.field == "prompt"
 
 
 def test_prompt_and_max_tokens_over_the_context_name_both_numbers():
-    """C61."""
     with pytest.raises(InvalidRequestError) as caught:
         prompt([1] * 10, max_tokens=7)
     assert caught.value.field == "sampling.max_tokens"
@@ -264,7 +260,6 @@ def test_prompt_and_max_tokens_over_the_context_name_both_numbers():
 
 @pytest.mark.parametrize("length", [16, 17, 1000])
 def test_a_prompt_that_leaves_no_room_is_refused_naming_both_numbers(length):
-    """C61."""
     with pytest.raises(InvalidRequestError, match=f"prompt has {length} tokens.*16") as caught:
         prompt([1] * length)
     assert caught.value.field == "prompt"
@@ -300,7 +295,6 @@ def test_min_tokens_is_checked_against_the_default_of_max_tokens():
 def test_unset_max_tokens_is_16_for_text_and_the_rest_of_the_context_for_chat(
     given_, num_prompt, is_chat, expected
 ):
-    """C67."""
     resolved = validation.resolve_max_tokens(
         given_, num_prompt_tokens=num_prompt, max_len=100, is_chat=is_chat
     )
@@ -308,7 +302,6 @@ def test_unset_max_tokens_is_16_for_text_and_the_rest_of_the_context_for_chat(
 
 
 def test_text_needs_a_character():
-    """C62."""
     validation.validate_text(" ", max_bytes=1)
     with pytest.raises(InvalidRequestError, match="text is empty"):
         validation.validate_text("", max_bytes=1)

@@ -117,6 +117,6 @@ def _add_tokenizer(writer: gguf.GGUFWriter, pre: str, chat_template: str | None)
 
 
 def _rotary_order_of_llama_cpp(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """What convert_hf_to_gguf.py calls permute."""
+    """What llama.cpp's converter calls permute."""
     halves = rows.reshape(num_heads, 2, rows.shape[0] // num_heads // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)

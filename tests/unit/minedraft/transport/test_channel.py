@@ -25,7 +25,7 @@ def test_both_ends_have_the_same_limits():
     assert limits.items() <= dict(server_options(MAX_WORKER_MESSAGE_BYTES)).items()
 
 
-def test_the_server_lets_pings_come_as_often_as_the_channel_sends_them():  # C72
+def test_the_server_lets_pings_come_as_often_as_the_channel_sends_them():
     sends_every = dict(channel_options(1))["grpc.keepalive_time_ms"]
     allows_every = dict(server_options(1))["grpc.http2.min_ping_interval_without_data_ms"]
     assert allows_every < sends_every

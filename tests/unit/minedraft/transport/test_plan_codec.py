@@ -242,7 +242,7 @@ def test_params_that_nobody_set_are_off():
 
 
 @pytest.mark.parametrize("name", ["top_p", "repetition_penalty"])
-def test_a_zero_that_somebody_set_is_a_zero(name):  # C65
+def test_a_zero_that_somebody_set_is_a_zero(name):
     message = wire(types_pb2.RowParams(**{name: 0.0}))
     assert getattr(plan_codec.params_from_proto(message), name) == 0.0
 

@@ -63,7 +63,7 @@ async def test_a_request_becomes_a_sample():
     assert sample.request.params.seed == 3
     assert sample.request.params.stop_ids == (1, 8)
     assert sample.stream is stream
-    assert stream.num_open == 1
+    assert stream._num_open == 1
     assert sample.finish is None
 
 
@@ -98,7 +98,7 @@ async def test_samples_have_ids_and_seeds_of_their_own_and_one_stream():
     assert seeds[0] == 2**64 - 1
     assert len(set(seeds)) == 3
     assert {id(s.stream) for s in samples} == {id(stream)}
-    assert stream.num_open == 3
+    assert stream._num_open == 3
 
 
 def test_derived_seeds_are_the_same_on_every_machine():
@@ -222,7 +222,7 @@ async def test_an_output_that_is_whole_lacks_only_its_end(held, reason, num_kept
     assert sample.finish is not None
     assert sample.finish.reason is reason
     assert sample.request.output_token_ids == list(held[:num_kept])
-    assert stream.num_open == 1
+    assert stream._num_open == 1
 
 
 async def test_samples_that_ended_are_not_run_again():
@@ -232,7 +232,7 @@ async def test_samples_that_ended_are_not_run_again():
     assert [s.index for s in samples] == [1, 2]
     assert [s.request.output_token_ids for s in samples] == [[], [11]]
     assert [s.request.params.seed for s in samples] == [derive_seed(1, 1), derive_seed(1, 2)]
-    assert stream.num_open == 2
+    assert stream._num_open == 2
 
 
 @pytest.mark.parametrize(

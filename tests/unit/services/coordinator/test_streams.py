@@ -86,7 +86,7 @@ async def test_the_end_comes_after_the_output_and_once_a_sample():
 async def test_a_stream_with_an_open_sample_goes_on_after_another_ended():
     stream = EventStream(2)
     stream.finish(end(0))
-    assert stream.num_open == 1
+    assert stream._num_open == 1
     assert await anext(stream) == end(0)
     reader = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)

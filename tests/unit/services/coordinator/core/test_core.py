@@ -49,12 +49,12 @@ def members(model: CoreModel) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("num_requests", [1, 2, 3, 9])
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_every_mode_and_odd_count_serves_the_same_output(mode, num_requests):  # C56
+def test_every_mode_and_odd_count_serves_the_same_output(mode, num_requests):
     assert outputs(CoreModel(mode), num_requests) == want(num_requests)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_a_tiny_pool_preempts_and_changes_no_output(mode):  # C48
+def test_a_tiny_pool_preempts_and_changes_no_output(mode):
     model = CoreModel(mode, num_blocks=8)
     assert outputs(model, 9) == want(9)
     if mode.max_batch_size > 1:
@@ -62,7 +62,7 @@ def test_a_tiny_pool_preempts_and_changes_no_output(mode):  # C48
 
 
 @pytest.mark.parametrize("mode", [AR, SD, PSD], ids=str)
-def test_two_that_fit_one_at_a_time_both_finish(mode):  # C50
+def test_two_that_fit_one_at_a_time_both_finish(mode):
     model = CoreModel(mode, num_blocks=8)
     for _ in range(2):
         model.submit(tuple(range(1, 13)), 20)  # 32 positions: the whole pool
@@ -70,7 +70,7 @@ def test_two_that_fit_one_at_a_time_both_finish(mode):  # C50
     assert list(model.outputs.values()) == [continuation(tuple(range(1, 13)), 20)] * 2
 
 
-def test_one_that_can_never_fit_is_refused_and_the_next_is_served():  # C50
+def test_one_that_can_never_fit_is_refused_and_the_next_is_served():
     model = CoreModel(PSD, num_blocks=3)
     with pytest.raises(InvalidRequestError, match="prompt of 6 and max_tokens 8 need 4 KV"):
         model.core.submit(Request(RequestId("big"), (1,) * 6, RowParams(), 8))
@@ -93,7 +93,7 @@ def test_the_last_token_needs_no_room_in_the_pool(mode):
 
 
 @pytest.mark.parametrize("short", range(1, 10))
-def test_a_request_fills_the_context_exactly(short):  # C52
+def test_a_request_fills_the_context_exactly(short):
     model = CoreModel(replace(PSD, num_draft_tokens=7))
     prompt = tuple(range(CONTEXT - short))
     model.submit(prompt, short)
@@ -127,7 +127,7 @@ def test_two_batches_take_turns():
     assert len(model.flights) == 2, "the next step is planned while the other one is verified"
 
 
-def test_one_request_alone_is_sequential_speculation():  # C56
+def test_one_request_alone_is_sequential_speculation():
     model = CoreModel(PSD)
     model.submit((1, 2), 20)
     serve(model, 3)
@@ -177,7 +177,7 @@ def test_of_two_idle_batches_the_smaller_one_takes_the_new_request():
     assert members(model) == [("r0", "r2"), ("r3", "r4")]
 
 
-def test_aborting_all_of_batch_0_lets_new_arrivals_refill_it():  # C57
+def test_aborting_all_of_batch_0_lets_new_arrivals_refill_it():
     model = CoreModel(PSD, num_blocks=100)
     for _ in range(8):
         model.submit((1, 2, 3), 36)
@@ -192,7 +192,7 @@ def test_aborting_all_of_batch_0_lets_new_arrivals_refill_it():  # C57
     assert len(model.outputs) == 8
 
 
-def test_without_arrivals_an_empty_batch_is_refilled_from_the_other():  # C57, I9
+def test_without_arrivals_an_empty_batch_is_refilled_from_the_other():
     model = CoreModel(PSD)
     for _ in range(8):
         model.submit((1, 2, 3), 36)
@@ -203,7 +203,7 @@ def test_without_arrivals_an_empty_batch_is_refilled_from_the_other():  # C57, I
     assert [len(batch) for batch in members(model)] == [2, 2]
 
 
-def test_a_request_with_a_step_in_flight_never_changes_its_batch():  # I9
+def test_a_request_with_a_step_in_flight_never_changes_its_batch():
     model = CoreModel(PSD)
     for _ in range(4):
         model.submit((1, 2), 20)
@@ -214,7 +214,7 @@ def test_a_request_with_a_step_in_flight_never_changes_its_batch():  # I9
     assert members(model) == [(), ("r1", "r3")]
 
 
-def test_k_up_and_down_under_load_stalls_nobody():  # C58
+def test_k_up_and_down_under_load_stalls_nobody():
     model = CoreModel(PSD)
     for prompt in PROMPTS[:6]:
         model.submit(prompt, 20)
@@ -231,7 +231,7 @@ def test_k_up_and_down_under_load_stalls_nobody():  # C58
     assert model.outputs == want(6, 20)
 
 
-def test_all_drafts_right_means_k_plus_one_tokens_a_step_after_k_was_zero():  # C58
+def test_all_drafts_right_means_k_plus_one_tokens_a_step_after_k_was_zero():
     model = CoreModel(replace(SD, num_draft_tokens=0))
     model.submit((1, 2), 30)
     serve(model, 4)
@@ -241,7 +241,7 @@ def test_all_drafts_right_means_k_plus_one_tokens_a_step_after_k_was_zero():  # 
     assert model.num_outputs - before == 15
 
 
-def test_who_sits_a_step_out_is_never_verified_with_old_drafts():  # C59
+def test_who_sits_a_step_out_is_never_verified_with_old_drafts():
     model = CoreModel(PSD, num_blocks=7)
     for _ in range(4):
         model.submit((1, 2, 3), 15)
@@ -327,7 +327,7 @@ def test_after_the_loss_of_the_verifier_every_stream_goes_on_where_it_was(num_st
 
 
 @pytest.mark.parametrize("when", ["waiting", "drafting", "drafted", "verifying", "ready"])
-def test_an_abort_in_any_phase_gives_back_everything_once(when):  # C46
+def test_an_abort_in_any_phase_gives_back_everything_once(when):
     model = CoreModel(PSD)
     for _ in range(2):
         model.submit((1, 2, 3), 20)

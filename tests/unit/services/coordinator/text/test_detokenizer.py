@@ -1,4 +1,4 @@
-"""Text that grows by tokens: the same as at once, never half a character (C18 to C20, C22)."""
+"""Text that grows by tokens: the same as at once, never half a character."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_deltas_are_the_text_at_once(kind, text, skip):
 
 @given(EXACT, st.lists(ANY_ID, max_size=20), st.booleans())
 def test_deltas_of_any_ids_are_the_librarys_text(kind, ids, skip):
-    """C19, C20: broken bytes, special tokens and padding included."""
+    """Broken bytes, special tokens and padding included."""
     streamed = "".join(deltas(kind, [], ids, skip_special_tokens=skip))
     assert streamed == tokenizer(kind).decode(ids, skip_special_tokens=skip)
 
@@ -69,7 +69,6 @@ def test_deltas_of_any_ids_are_the_librarys_text(kind, ids, skip):
     st.booleans(),
 )
 def test_any_cut_of_any_ids_gives_the_same_text(kind, prompt, runs, skip):
-    """C19, C22."""
     detokenizer = Detokenizer(tokenizer(kind), prompt, skip_special_tokens=skip)
     pushed = "".join(detokenizer.push(run) for run in runs) + detokenizer.flush()
     assert pushed == "".join(deltas(kind, prompt, list(chain(*runs)), skip_special_tokens=skip))
@@ -89,7 +88,7 @@ def test_no_delta_holds_half_a_character(kind, text):
 
 @given(KIND, st.sampled_from(CORPUS), st.integers(1, 60))
 def test_output_continues_the_prompts_text(kind, text, split):
-    """C18: spaces at the seam are the ones that the whole text has."""
+    """Spaces at the seam are the ones that the whole text has."""
     ids = tokenizer(kind).encode(text)
     prompt, output = ids[:split], ids[split:]
     whole, before = tokenizer(kind).decode(ids), tokenizer(kind).decode(prompt)
@@ -103,7 +102,7 @@ def test_output_continues_the_prompts_text(kind, text, split):
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "gemma", "metaspace", "byte-level"])
 def test_a_word_after_a_prompt_keeps_its_space(kind):
-    """C18: "Hello." + " world"."""
+    """As in "Hello." + " world"."""
     tok = tokenizer(kind)
     prompt = tok.encode("Hello.")
     [word] = [index for index in range(tok.vocab_size) if tok.token_bytes(index) == b" world"]
@@ -112,7 +111,6 @@ def test_a_word_after_a_prompt_keeps_its_space(kind):
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "metaspace"])
 def test_a_first_word_after_special_tokens_alone_has_no_dummy_space(kind):
-    """C18."""
     bos = tokenizer(kind)._backend.token_to_id(BOS)
     assert "".join(deltas(kind, [bos, bos], ids_of(kind, "Hello world"))) == "Hello world"
 
@@ -123,7 +121,6 @@ def test_only_one_space_is_the_dummy_one():
 
 
 def test_ids_beyond_the_vocabulary_have_no_text_and_no_effect():
-    """C20."""
     tok = tokenizer("byte-level")
     ids = ids_of("byte-level", "a😀b")
     padded = [part for index in ids for part in (index, tok.vocab_size, 151_935, 2**40, -1)]
@@ -174,7 +171,7 @@ def test_a_character_inside_a_stream_of_skipped_tokens_is_whole():
 
 
 class RaisingTokenizer:
-    """A tokenizer without pieces, whose library raises on one id (C19)."""
+    """A tokenizer without pieces, whose library raises on one id."""
 
     pieces = None
     special_ids = frozenset()
@@ -193,7 +190,6 @@ class RaisingTokenizer:
 
 
 def test_a_request_survives_a_library_that_raises():
-    """C19."""
     detokenizer = Detokenizer(RaisingTokenizer(), [1, 2])
     text = "".join(detokenizer.push([index]) for index in (3, 13, *range(20, 40)))
     assert text.startswith("[3]")

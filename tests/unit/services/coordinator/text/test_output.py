@@ -1,4 +1,4 @@
-"""Where an output ends, and what of it may be seen (C03, C06 to C08, C11 to C13, C15, C22)."""
+"""Where an output ends, and what of it may be seen."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ TABLE = {
     "nothing ends it": ({}, 9, "abc", "abc", 3, None),
     "eos ends it": ({}, 9, "ab<e>cd", "ab", 3, BY_EOS),
     "eos first": ({}, 9, "<e>cd", "", 1, BY_EOS),
-    "eos in the last slot is a stop C13": ({}, 3, "ab<e>cd", "ab", 3, BY_EOS),
+    "eos in the last slot is a stop": ({}, 3, "ab<e>cd", "ab", 3, BY_EOS),
     "length": ({}, 3, "abcde", "abc", 3, BY_LENGTH),
     "length of one": ({}, 1, "abcde", "a", 1, BY_LENGTH),
-    "ignore_eos runs to length C08": (IGNORING, 4, "a<e>bcde", "abc", 4, BY_LENGTH),
+    "ignore_eos runs to length": (IGNORING, 4, "a<e>bcde", "abc", 4, BY_LENGTH),
     "a stop id, without text": ({"stop_token_ids": "c"}, 9, "abcd", "ab", 3, BY_C),
-    "a stop id in the last slot C13": ({"stop_token_ids": "c"}, 3, "abcd", "ab", 3, BY_C),
+    "a stop id in the last slot": ({"stop_token_ids": "c"}, 3, "abcd", "ab", 3, BY_C),
     "a stop id with its text": (
         {"stop_token_ids": "c"} | KEPT, 9, "abcd", "abc", 3, BY_C),
     "a special stop id has no text": (
@@ -103,15 +103,15 @@ TABLE = {
         SHOWN | IGNORING, 3, "a<e>b", f"a{EOS}b", 3, BY_LENGTH),
     "eos as a stop id is heeded although eos is ignored": (
         IGNORING | {"stop_token_ids": "<e>"}, 9, "ab<e>c", "ab", 3, BY_EOS),
-    "a stop string in the first tokens of a long run C03": (
+    "a stop string in the first tokens of a long run": (
         {"stop": ("ab",)}, 99, "xabcdefghijklmnop", "x", 3, (STOP, None, "ab")),
-    "a stop string over many tokens C03": (
+    "a stop string over many tokens": (
         {"stop": ("b c d",)}, 99, "a b c d e", "a ", 7, (STOP, None, "b c d")),
-    "what follows a stop string never leaks C11": (
+    "what follows a stop string never leaks": (
         {"stop": ("b",)}, 99, "abc<e>", "a", 2, (STOP, None, "b")),
-    "included it ends the text C12": (
+    "included it ends the text": (
         {"stop": ("bc",)} | KEPT, 99, "abcd", "abc", 3, (STOP, None, "bc")),
-    "a stop string in the last slot is a stop C13": (
+    "a stop string in the last slot is a stop": (
         {"stop": ("bc",)}, 3, "abcd", "a", 3, (STOP, None, "bc")),
     "eos comes before a stop string of its text": (
         {"stop": (EOS,)} | SHOWN, 9, "a<e>", "a", 2, BY_EOS),
@@ -123,16 +123,16 @@ TABLE = {
     "held back text comes out at eos": ({"stop": ("bcd",)}, 9, "abc<e>", "abc", 4, BY_EOS),
     "held back text comes out at a stop id": (
         {"stop": ("abcd",), "stop_token_ids": "c"}, 9, "abc", "ab", 3, BY_C),
-    "min_tokens passes eos over C07": ({"min_tokens": 2}, 9, "a<e>b<e>c", "ab", 4, BY_EOS),
-    "eos as token m is not yet a stop C07": ({"min_tokens": 2}, 9, "a<e>", "a", 2, None),
-    "eos as token m + 1 is C07": ({"min_tokens": 2}, 9, "ab<e>c", "ab", 3, BY_EOS),
-    "min_tokens passes stop ids over C07": (
+    "min_tokens passes eos over": ({"min_tokens": 2}, 9, "a<e>b<e>c", "ab", 4, BY_EOS),
+    "eos as token m is not yet a stop": ({"min_tokens": 2}, 9, "a<e>", "a", 2, None),
+    "eos as token m + 1 is a stop": ({"min_tokens": 2}, 9, "ab<e>c", "ab", 3, BY_EOS),
+    "min_tokens passes stop ids over": (
         {"min_tokens": 3, "stop_token_ids": "c"}, 9, "acbcx", "acb", 4, BY_C),
-    "min_tokens passes stop strings over C07": (
+    "min_tokens passes stop strings over": (
         {"min_tokens": 3, "stop": ("ab",)}, 9, "xabcabz", "xabc", 6, (STOP, None, "ab")),
-    "a stop string may begin before min_tokens C07": (
+    "a stop string may begin before min_tokens": (
         {"min_tokens": 3, "stop": ("bcd",)}, 9, "abcdz", "a", 4, (STOP, None, "bcd")),
-    "min_tokens of max_tokens runs to length C07": (
+    "min_tokens of max_tokens runs to length": (
         {"min_tokens": 3}, 3, "<e><e><e>", "", 3, BY_LENGTH),
     "length inside a character ends in a replacement": ({}, 3, "a😀b", "a\ufffd", 3, BY_LENGTH),
 }
@@ -183,7 +183,7 @@ PARAMS = st.fixed_dictionaries(
 def test_any_split_into_runs_gives_the_same_text_tokens_and_finish(
     letters, places, max_tokens, params
 ):
-    """C03, C11, C22: and no token is lost or taken beyond the end."""
+    """And no token is lost or taken beyond the end."""
     ids = chars("".join(letters))
     values = {**params, "stop_token_ids": ids_in(params["stop_token_ids"])}
     whole = run(processor(max_tokens, **values), [ids])
@@ -197,7 +197,6 @@ def test_any_split_into_runs_gives_the_same_text_tokens_and_finish(
 
 @given(LETTERS, st.lists(st.text(alphabet="abc ", min_size=1, max_size=3), min_size=1, max_size=3))
 def test_a_stop_string_never_shows_in_any_delta_so_far(letters, stops):
-    """C11."""
     output, text = processor(1000, stop=tuple(stops), ignore_eos=True), ""
     for index in chars("".join(letters)):
         progress = output.push([index])
@@ -208,19 +207,18 @@ def test_a_stop_string_never_shows_in_any_delta_so_far(letters, stops):
 
 
 def test_a_rejected_eos_leaves_no_trace():
-    """C06: only committed tokens arrive, so a drafted EOS that the target refused never does."""
+    """Only committed tokens arrive, so a drafted EOS that the target refused never does."""
     output = processor()
     assert run(output, [chars("ab"), chars("cd<e>")])[2] == Finish(STOP, eos())
 
 
 def test_a_stop_string_in_the_prompt_does_not_stop():
-    """C15."""
     output = processor(4, prompt="Hello STOP", stop=("STOP", "OPab"))
     assert run(output, [chars("abcd")]) == ("abcd", [4], Finish(LENGTH))
 
 
 def test_text_lags_behind_ids_by_no_more_than_a_possible_stop_string():
-    """C22: ids are never held back."""
+    """Ids are never held back."""
     output = processor(stop=("bcd",))
     assert output.push(chars("ab")) == output_progress(2, "a")
     assert output.push(chars("c")) == output_progress(1, "")
@@ -239,7 +237,6 @@ def test_an_empty_run_is_nothing():
 
 
 def test_padding_ids_count_and_have_no_text():
-    """C20."""
     output = processor(3)
     assert output.push([*chars("a"), 99_999, *chars("b")]) == output_progress(
         3, "ab", Finish(LENGTH)

@@ -1,4 +1,4 @@
-"""Stop strings in text that arrives in pieces: found, never leaked, any cut (C11, C12)."""
+"""Stop strings in text that arrives in pieces: found, never leaked, any cut."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def test_any_cut_gives_what_the_whole_text_gives(text, stops, places, include_st
 
 @given(TEXT, STOPS, st.lists(st.integers(0, 30), max_size=12))
 def test_a_stop_string_never_leaks_into_what_was_let_out(text, stops, places):
-    """C11."""
     out, _ = run(cut(text, places), stops, include_stop=False)
     for upto in range(len(out) + 1):
         assert not any(stop in "".join(out[:upto]) for stop in stops)
@@ -98,7 +97,7 @@ def test_the_first_to_complete_wins_and_of_those_the_first_in_the_list(text, sto
 
 
 def test_included_the_text_ends_exactly_with_the_stop_string():
-    """C12: the piece that completed it carries more."""
+    """The piece that completed it carries more."""
     assert run(["a<", "/x> and more"], ["</x>"], include_stop=True)[0] == ["a", "</x>"]
 
 
@@ -109,7 +108,6 @@ def test_without_stop_strings_everything_passes_at_once():
 
 
 def test_a_stop_string_that_may_not_stop_yet_is_text():
-    """C07."""
     finder = StopStrings(["ab"], include_stop=False)
     assert finder.push("abab", may_stop=False).text == "abab"
     assert finder.push("c").text == "c"

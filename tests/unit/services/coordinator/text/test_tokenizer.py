@@ -1,4 +1,4 @@
-"""A model directory's tokenizer: what it reads, what it refuses (C20, C21, C37)."""
+"""A model directory's tokenizer: what it reads, what it refuses."""
 
 from __future__ import annotations
 
@@ -154,7 +154,6 @@ def test_the_fingerprint_is_the_workers(directory):
 
 
 def test_padded_ids_decode_to_nothing(directory):
-    """C20."""
     tokenizer = Tokenizer.from_directory(directory)
     beyond = [tokenizer.vocab_size, 151_935, 2**31, 2**40, -1]
     assert tokenizer.decode(beyond) == ""
@@ -164,7 +163,6 @@ def test_padded_ids_decode_to_nothing(directory):
 
 
 def test_a_part_of_a_character_has_its_real_bytes(tmp_path):
-    """C21."""
     for name, build in {"a": byte_level, "b": sentencepiece}.items():
         tokenizer = load(tmp_path / name, build)
         ids = [index for index in tokenizer.encode("🦊") if index not in tokenizer.special_ids]
@@ -174,7 +172,7 @@ def test_a_part_of_a_character_has_its_real_bytes(tmp_path):
 
 
 def test_every_id_has_bytes_or_text(directory):
-    """C21: never nothing for both."""
+    """Never nothing for both."""
     tokenizer = Tokenizer.from_directory(directory)
     assert all(tokenizer.token_bytes(index) for index in range(tokenizer.vocab_size))
 
@@ -205,7 +203,6 @@ def test_a_chat_without_a_template_is_refused(tmp_path):
 
 
 def test_a_bad_word_is_found_at_the_start_of_a_word_and_inside_one(directory, kind):
-    """C37."""
     tokenizer = Tokenizer.from_directory(directory)
     forms = tokenizer.encode_bad_word(" world")
     assert forms == tokenizer.encode_bad_word("world")
