@@ -37,7 +37,6 @@ class MineDraftError(Exception):
     """Base of the tree. Never raised itself."""
 
     status: ClassVar[str] = "UNKNOWN"
-    retryable: ClassVar[bool] = False
 
 
 class RequestError(MineDraftError):
@@ -104,7 +103,6 @@ class PermissionDeniedError(RequestError):
 class CapacityError(MineDraftError):
     """The service is healthy but full, or on its way down."""
 
-    retryable = True
     retry_after_s: float = 1.0
     """Seconds after which a retry is worth while."""
 
@@ -135,7 +133,6 @@ class WorkerUnavailableError(WorkerError):
     """No answer before the deadline, or the connection broke."""
 
     status = "UNAVAILABLE"
-    retryable = True
 
 
 class IncompatibleWorkerError(WorkerError):

@@ -36,9 +36,6 @@ HttpProxy = Annotated[
         help="Reach the coordinator through the proxy that http_proxy and no_proxy name.",
     ),
 ]
-ConnectTimeout = Annotated[
-    float, typer.Option(help="Longest wait for the coordinator to answer, seconds.")
-]
 CONNECT_TIMEOUT_S = 5.0
 
 

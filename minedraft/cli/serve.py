@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -114,7 +115,8 @@ async def run_until_stopped(spec: ClusterSpec) -> None:
         return
     err.print("stopping ...")
     serving.cancel()
-    await asyncio.wait((serving,))
+    with suppress(asyncio.CancelledError):
+        await serving  # what fails on the way down is said
     err.print("stopped")
 
 

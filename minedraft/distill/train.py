@@ -35,8 +35,6 @@ class TrainReport:
     """How training went."""
 
     num_steps: int
-    num_tokens_seen: int
-    """Answer tokens, counted again in every epoch."""
     first_loss: float
     """Mean over the first tenth of the steps."""
     last_loss: float
@@ -73,7 +71,6 @@ def train(
     )
     losses: list[float] = []
     matches: list[float] = []
-    seen = 0
     student.train()
     for done, batch in enumerate(batches):
         progress("training steps", done, len(batches), "items")
@@ -88,13 +85,11 @@ def train(
         schedule.step()
         losses.append(loss.item())
         matches.append((logits.argmax(-1) == classes[:, 0]).float().mean().item())
-        seen += len(ids)
     progress("training steps", len(batches), len(batches), "items")
     student.eval()
     span = max(1, int(len(batches) * _REPORT_SHARE))
     return TrainReport(
         num_steps=len(batches),
-        num_tokens_seen=seen,
         first_loss=sum(losses[:span]) / span,
         last_loss=sum(losses[-span:]) / span,
         last_match=sum(matches[-span:]) / span,

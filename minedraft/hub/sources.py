@@ -70,7 +70,6 @@ class PairSource:
 
     target: GgufModel
     draft: GgufModel | SharedLayers
-    licence: str
 
 
 def _numbered(package: str, version: str, count: int) -> tuple[PackagePart, ...]:
@@ -115,9 +114,8 @@ PAIRS: Final[Mapping[str, PairSource]] = MappingProxyType(
         "smollm2": PairSource(
             target=_SMOLLM2_135M,
             draft=SharedLayers("smollm2-135m-drafter", "models/smollm2-135m-drafter"),
-            licence="Apache-2.0",
         ),
-        "coder": PairSource(target=_CODER_1_5B, draft=_CODER_0_5B, licence="Apache-2.0"),
+        "coder": PairSource(target=_CODER_1_5B, draft=_CODER_0_5B),
     }
 )
 

@@ -41,10 +41,6 @@ class DraftSender(Protocol):
     def description(self) -> str:
         """What carries it, for people."""
 
-    @property
-    def dropped_packets(self) -> int:
-        """Packets that were not sent: the queue was full, or the link was gone."""
-
     def send(self, packet: DraftPacket) -> None:
         """Queue a packet; never blocks. From any thread. After the link is lost it is dropped.
 
@@ -62,10 +58,6 @@ class DraftReceiver(Protocol):
     @property
     def description(self) -> str:
         """What carries it, for people."""
-
-    @property
-    def stale_packets(self) -> int:
-        """Well-formed packets that were dropped: wrong epoch, late, duplicate or too many."""
 
     @property
     def counters(self) -> LinkCounters:

@@ -161,20 +161,12 @@ class LocalSender:
         self._link = link
         self._forget = forget
         self._latch = LostLatch(spec.epoch, on_lost)
-        self._num_dropped = 0
-
-    @property
-    def dropped_packets(self) -> int:
-        """See `DraftSender`."""
-        return self._num_dropped
 
     def send(self, packet: DraftPacket) -> None:
         """See `DraftSender`."""
         words = self._layout.encode(packet)
         if self._latch.is_open:
             self._link.push(words)
-        else:
-            self._num_dropped += 1
 
     def close(self) -> None:
         """See `DraftSender`."""

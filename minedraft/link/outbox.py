@@ -1,4 +1,4 @@
-"""The sender's queue: bounded, thread-safe, and never silent. Knows words, not packets."""
+"""The sender's queue: bounded, thread-safe; what it drops costs rows their drafts. Holds words."""
 
 from __future__ import annotations
 
@@ -29,22 +29,14 @@ class Outbox:
         self._packets: deque[Words] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._num_dropped = 0
-
-    @property
-    def num_dropped(self) -> int:
-        """Packets that will never be sent."""
-        return self._num_dropped
 
     def put(self, words: Words) -> None:
         """Queue a packet; never blocks."""
         with self._changed:
             if self._is_closed:
-                self._num_dropped += 1
                 return
             if len(self._packets) >= self._capacity:
                 self._packets.popleft()
-                self._num_dropped += 1
             self._packets.append(words)
             self._changed.notify()
 
@@ -60,6 +52,5 @@ class Outbox:
         """Wake the link's thread for good; what is queued is dropped."""
         with self._changed:
             self._is_closed = True
-            self._num_dropped += len(self._packets)
             self._packets.clear()
             self._changed.notify_all()

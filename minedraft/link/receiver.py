@@ -64,12 +64,6 @@ class LinkReceiver:
         )
 
     @property
-    def stale_packets(self) -> int:
-        """See `DraftReceiver`."""
-        counters = self._mailbox.counters
-        return counters.wrong_epoch + counters.late + counters.duplicate + counters.overflow
-
-    @property
     def is_open(self) -> bool:
         """Whether the link still stands."""
         return self._latch.is_open

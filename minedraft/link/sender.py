@@ -47,11 +47,6 @@ class LinkSender:
         self._teardown = teardown
 
     @property
-    def dropped_packets(self) -> int:
-        """See `DraftSender`."""
-        return self.outbox.num_dropped
-
-    @property
     def is_open(self) -> bool:
         """Whether the link still stands."""
         return self._latch.is_open

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RESOLUTION_BITS: Final = 52
-MAX_GUMBEL: Final = 40.9
-"""No Gumbel value exceeds this."""
 _LANE_BITS: Final = 6
 GROUP: Final = 1 << _LANE_BITS
 """Neighbouring tokens whose smallest exponential comes from one hash."""

@@ -50,10 +50,6 @@ class TokenTable:
             tuple(_entry(words, f"{path} line {number}") for number, words in lines if words)
         )
 
-    def roles_of(self, authorization: str) -> frozenset[Role]:
-        """Return the roles of a caller's `authorization` metadata; none: nobody has that token."""
-        return self.caller_of(authorization).roles
-
     def caller_of(self, authorization: str) -> Caller:
         """Return who sends this `authorization` metadata: a caller without roles if nobody known.
 

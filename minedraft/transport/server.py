@@ -1,4 +1,4 @@
-"""Start, drain and stop a service. The only place that knows signals."""
+"""Start, drain and stop a service, by a signal or an event."""
 
 from __future__ import annotations
 

@@ -104,8 +104,13 @@ class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
                     timeout=silence_left_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-            if pumping.done() and not pumping.cancelled() and pumping.exception() is None:
-                reason = "the drafter closed the link"
+            if pumping.done() and not pumping.cancelled():
+                failure = pumping.exception()
+                if failure is None:
+                    reason = "the drafter closed the link"
+                elif not isinstance(failure, grpc.aio.BaseError):
+                    reason = "this end failed"
+                    raise failure
             return link_pb2.SendPacketsResponse()
         finally:  # also when grpc cancels the handler because the peer is gone
             sink.lose(reason)

@@ -36,11 +36,6 @@ class EventStream:
         self._error: MineDraftError | None = None
         self._wake = asyncio.Event()
 
-    @property
-    def num_open(self) -> int:
-        """Samples that have not ended."""
-        return self._num_open
-
     def push(self, delta: Delta) -> None:
         """Hand over new output."""
         unread = self._deltas.setdefault(delta.index, deque())

@@ -156,3 +156,28 @@ def test_plaintext_is_opened_in_one_place(name):
         if isinstance(node, ast.Attribute) and node.attr == name
     }
     assert found == PLAINTEXT[name]
+
+
+OWN_TASKS = {
+    "minedraft/cli/serve.py": "the command and its stop signal: both awaited",
+    "minedraft/transport/slow_reader.py": "ends a call whose handler it must outlive",
+    "minedraft/transport/token_link.py": "reads a stream while the handler waits for it or silence",
+    "minedraft/transport/worker_client.py": "writes plans; says itself what went wrong",
+    "minedraft/worker/lifetime.py": "a load and its stop signal: both awaited",
+    "services/verifier/rank_process.py": "listens to a rank; whoever asks for its end awaits it",
+    "services/verifier/ranks.py": "ends of ranks, and a load beside them: all awaited",
+}
+"""Where a task is made outside a `TaskGroup`, and who hears of its failure."""
+
+
+def test_a_task_belongs_to_a_group_or_to_an_owner_that_hears_of_its_failure():
+    found = {
+        str(path)
+        for path in source_files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"create_task", "ensure_future"}
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"asyncio", "loop"}
+    }
+    assert found == OWN_TASKS.keys()

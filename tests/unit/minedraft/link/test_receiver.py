@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from minedraft.errors import InvalidRequestError
+from minedraft.link.endpoints import LinkCounters
 from minedraft.link.receiver import MAX_MALFORMED_IN_A_ROW, LinkReceiver
 
 VOCAB = 100
@@ -84,14 +87,14 @@ async def test_heartbeats_are_neither_packets_nor_garbage(make_receiver, layout)
     assert receiver.counters.received == receiver.counters.malformed == 0
 
 
-async def test_everything_dropped_for_its_age_counts_as_stale(make_receiver, make_packet, layout):
+async def test_everything_dropped_for_its_age_is_counted_by_why(make_receiver, make_packet, layout):
     receiver = make_receiver()
     await receiver.take(0, 5, 0)
     for step_id, epoch in [(4, 1), (5, 1), (6, 9)]:
         receiver.feed(layout.encode(make_packet(step_id, epoch=epoch)))
     assert await receiver.take(0, 6, 0) is None
 
-    assert receiver.stale_packets == 3
+    assert replace(receiver.counters, received=0) == LinkCounters(late=2, wrong_epoch=1)
 
 
 async def test_the_loss_is_reported_once_and_tears_down_once(make_receiver):

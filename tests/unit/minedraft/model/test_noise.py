@@ -106,7 +106,7 @@ def test_extreme_noise_is_finite_and_within_its_bounds(monkeypatch, hashed):
     others = g[torch.arange(64) != leader]
     assert torch.isfinite(g).all()
     assert (others < g[leader]).all()
-    assert g.max() < noise.MAX_GUMBEL
+    assert g.max() < 40.9
     if hashed == 0:
         assert g[leader].item() == pytest.approx(59 * math.log(2), rel=1e-15)
     else:

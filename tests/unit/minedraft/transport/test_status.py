@@ -174,7 +174,6 @@ async def test_the_delay_of_a_retry_arrives_and_as_retry_info_for_other_clients(
         rebuilt = status.from_rpc_error(wire)
         assert isinstance(rebuilt, errors.CapacityError)
         assert rebuilt.retry_after_s == 2.5
-        assert rebuilt.retryable
         info = error_details_pb2.RetryInfo()
         assert rpc_status.from_call(wire).details[1].Unpack(info)
         assert info.retry_delay == duration_pb2.Duration(seconds=2, nanos=500_000_000)
@@ -301,7 +300,6 @@ async def test_nobody_there_is_unavailable_and_can_be_retried():
     async with open_channel("localhost:1") as channel:
         rebuilt = status.from_rpc_error(await failed(channel, "UnaryUnary"))
     assert isinstance(rebuilt, errors.WorkerUnavailableError)
-    assert rebuilt.retryable
 
 
 async def test_a_method_nobody_has_is_a_protocol_error():

@@ -9,6 +9,7 @@ import pytest
 from minedraft.errors import (
     DeadlineError,
     InvalidRequestError,
+    MineDraftError,
     ProtocolError,
     WorkerUnavailableError,
 )
@@ -211,3 +212,15 @@ def endless():
     while not never.wait(0.01):
         pass
     yield b""
+
+
+async def test_a_fault_of_this_end_is_told_and_reaches_the_errors_of_the_server(rendezvous, client):
+    sink = Sink()
+    sink.feed_bytes = lambda _data: 1 / 0
+    rendezvous.open("link", sink=sink)
+    stream = client.send_packets("link", iter([b"x"]))
+    await off_loop(stream.wait_accepted)
+
+    assert await asyncio.wait_for(sink.lost, 5) == "this end failed"
+    with pytest.raises(MineDraftError):
+        await off_loop(stream.wait_end)
