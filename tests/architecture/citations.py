@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FOLDERS = ("minedraft", "services", "tests", "benchmarks", "deploy", "proto", "docs", "constraints")
 CITED_FILE = re.compile(r"(?<![\w.*/{-])([\w./-]*\w\.(?:md|proto|toml|mk|py|sh))\b(?!-)")
+PLACEHOLDER = re.compile(r"[A-Z]{2,}\.py$")
+"""A word in capitals stands for a name."""
 RECORD = re.compile(r"\bADR (\d+)")
 LABEL = re.compile(
     r"\b(?:[A-Z]\d{1,2}|(?i:invariant|finding|claim|section|chapter|criterion|item) #?[A-Z]?\d+)\b"
@@ -64,6 +66,7 @@ def missing_files(text: str, *, beside: Path = ROOT) -> list[str]:
         beside: The folder of the document, where a path with dots begins.
     """
     cited = {name.removeprefix("./") for name in CITED_FILE.findall(text)}
+    cited = {name for name in cited if not PLACEHOLDER.search(name)}
     return sorted(
         name
         for name in cited

@@ -23,7 +23,7 @@ def test_a_file_is_short_named_and_introduced(path):
 
 
 def possible_sources(test: Path) -> list[Path]:
-    """What a test file may test: `test_engine_losses.py` tests `engine.py`, as does the first."""
+    """What a test file may test: `test_NOUN_ASPECT.py` tests `NOUN.py`, as does `test_NOUN.py`."""
     words = test.stem.removeprefix("test_").split("_")
     names = ["_".join(words[:count]) for count in range(1, len(words) + 1)]
     return [test.with_name(f"{'__init__' if name == 'init' else name}.py") for name in names]
