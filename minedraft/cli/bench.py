@@ -37,40 +37,47 @@ from minedraft.types import Mode
 
 def bench(
     *,
-    prompts: Annotated[Path, typer.Option(help="JSON Lines with `turns`, as Spec-Bench.")],
-    modes: Annotated[str, typer.Option(help="Of ar, sd, psd; with commas.")] = "ar,sd,psd",
+    prompts: Annotated[Path, typer.Option(help="JSON Lines with `turns`, as in Spec-Bench.")],
+    modes: Annotated[str, typer.Option(help="Any of ar, sd, psd, with commas.")] = "ar,sd,psd",
     batch: Annotated[
-        int, typer.Option(min=1, max=MAX_BATCH, help="M: slots of a batch; psd has two.")
+        int, typer.Option(min=1, max=MAX_BATCH, help="Requests per batch (m). psd has two batches.")
     ] = 8,
-    k: Annotated[int, typer.Option("--k", min=1, max=32, help="Draft tokens a step.")] = 4,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens a request.")] = 64,
+    k: Annotated[int, typer.Option("--k", min=1, max=32, help="Draft tokens per step.")] = 4,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens per request.")] = 64,
     synthetic_acceptance: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Share of tokens a synthetic drafter gets right."),
+        typer.Option(min=0, max=1, help="Share of tokens that a synthetic drafter gets right."),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Where the figures go.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures here.")
+    ] = None,
     num_prompts: Annotated[
-        int | None, typer.Option(min=1, help="Requests in every mode; default: 4 x batch.")
+        int | None, typer.Option(min=1, help="Requests per mode. Default: 4 x batch.")
     ] = None,
     max_prompt_chars: Annotated[
-        int | None, typer.Option(min=1, help="Leave longer prompts out.")
+        int | None, typer.Option(min=1, help="Skip longer prompts.")
     ] = None,
     chat: Annotated[
         bool | None,
-        typer.Option("--chat/--raw", help="Default: chat if the target has a template."),
+        typer.Option(
+            "--chat/--raw",
+            help="Prompts as chat messages, or raw; default: chat if the target has a template.",
+        ),
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     target: Annotated[
-        str, typer.Option(help="Start services of its own: target's directory or hub id.")
+        str, typer.Option(help="Start services with this target: directory or hub id.")
     ] = "",
-    draft: Annotated[str, typer.Option(help="Likewise: the drafter's.")] = "",
-    pair: Annotated[str, typer.Option(help="Likewise: a pair of demo models.")] = "",
-    dtype: Annotated[str, typer.Option(help="Of its own services.")] = "float32",
-    num_blocks: Annotated[int, typer.Option(min=1, help="Of its own services.")] = 1024,
+    draft: Annotated[str, typer.Option(help="Draft model of those services: likewise.")] = "",
+    pair: Annotated[
+        str, typer.Option(help="Demo models instead of the two: smollm2 or coder.")
+    ] = "",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks per worker.")] = 1024,
     http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
-    """Measure AR, SD and PSD with the same prompts, greedy, and compare their outputs."""
+    """Measure AR, SD and PSD with the same prompts, greedily, and compare their outputs."""
     options = BenchOptions(
         prompts=load_prompts(prompts, limit=num_prompts or 4 * batch, max_chars=max_prompt_chars),
         modes=tuple(mode.strip() for mode in modes.split(",") if mode.strip()),

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from minedraft.cli.console import PlainConsole
+from minedraft.cli.panels import arranged
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plain_text import plain
 
@@ -28,6 +29,10 @@ _OURS = (MineDraftError, ConfigError, OSError, MemoryError)
 
 class CommandGroup(TyperGroup):
     """Runs a command; turns our errors into `error: ...` and exit code 1."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  # click's signature
+        """Write the help; a group may be a command as well, with options in panels."""
+        TyperGroup.format_help(arranged(self, ctx), ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # click's own signature
         """Run the command that `ctx` names."""

@@ -92,14 +92,16 @@ _PICTURE_STEPS = 14
 
 
 def demo(
-    pair: Annotated[str, typer.Argument(help="smollm2 (fp32) or coder (bf16).")] = "smollm2",
+    pair: Annotated[
+        str, typer.Argument(help="Name of the pair: smollm2 (fp32) or coder (bf16).")
+    ] = "smollm2",
     *,
     prompts: Annotated[
-        Path | None, typer.Option(help="Another prompt file; default: from data/.")
+        Path | None, typer.Option(help="Other prompts, JSON Lines. Default: from data/.")
     ] = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Where picture and figures go.")] = Path(
-        "out"
-    ),
+    out_dir: Annotated[
+        Path, typer.Option("--out", help="Directory for picture, trace and figures.")
+    ] = Path("out"),
 ) -> None:
     """Fetch a pair of models, serve them, stream answers, measure AR, SD and PSD."""
     settings = DEMOS.get(pair)

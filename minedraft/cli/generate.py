@@ -20,34 +20,31 @@ from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plain_text import plain
 from minedraft.security.config import SecurityConfig
 
-MaxTokens = Annotated[
-    int | None, typer.Option(min=1, help="Most output tokens; default: 256, or what fits.")
-]
-Temperature = Annotated[float, typer.Option(help="0: the likeliest token every time.")]
+Temperature = Annotated[float, typer.Option(help="0: always the likeliest token.")]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, help="Same seed, same text, with coupled acceptance; default: drawn."),
+    typer.Option(min=0, help="Coupled acceptance: same seed, same text. Default: drawn."),
 ]
 _MAX_TOKENS = 256
 _MOST_WAITS_SAID = 8
 
 
 def generate(
-    prompt: Annotated[str, typer.Argument(help="Text to continue or answer; - reads stdin.")],
+    prompt: Annotated[str, typer.Argument(help="Text to continue or answer. - reads stdin.")],
     *,
     address: Address = DEFAULT_ADDRESS,
-    max_tokens: MaxTokens = _MAX_TOKENS,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most output tokens.")] = _MAX_TOKENS,
     temperature: Temperature = 0.7,
-    top_p: Annotated[float, typer.Option(help="Keep this much of the distribution.")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Keep so many tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Sample from this share of the distribution.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Sample from so many tokens. 0: all.")] = 0,
     seed: Seed = None,
-    n: Annotated[int, typer.Option("--n", min=1, help="Samples.")] = 1,
-    stop: Annotated[list[str] | None, typer.Option(help="End at this text; repeatable.")] = None,
-    stream: Annotated[bool, typer.Option(help="Show text as it comes.")] = True,
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of samples.")] = 1,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop at this text. Repeatable.")] = None,
+    stream: Annotated[bool, typer.Option(help="Show text as it arrives.")] = True,
     chat: Annotated[
         bool | None,
-        typer.Option("--chat/--raw", help="As a chat message, or as plain text to continue; "
-                     "default: chat if the target has a template."),
+        typer.Option("--chat/--raw", help="Send the prompt as a chat message, or as plain text. "
+                     "Default: chat if the target has a template."),
     ] = None,
     system: Annotated[str, typer.Option(help="System message of the chat.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
@@ -93,7 +90,9 @@ def generate(
 def chat(
     *,
     address: Address = DEFAULT_ADDRESS,
-    max_tokens: MaxTokens = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most output tokens per answer. Default: what fits.")
+    ] = None,
     temperature: Temperature = 0.7,
     seed: Seed = None,
     system: Annotated[str, typer.Option(help="System message.")] = "",

@@ -18,15 +18,17 @@ from minedraft import log
 from minedraft.cli import bench, demo, generate, models, serve, status, timeline
 from minedraft.cli.commands import CommandGroup, fail, in_words
 from minedraft.cli.options import out, secured
+from minedraft.cli.panels import Command
 from minedraft.cli.roles import add_roles
 from minedraft.cli.streams import OutputError, guard
 
 app = typer.Typer(
     name="minedraft",
     cls=CommandGroup,
-    help="Batch parallel speculative decoding as three services.",
+    help="Batch-parallel speculative decoding as three services.",
+    epilog="Variables can set options too: a command's --help ends with their names.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,  # its tracebacks show local variables: prompts
     context_settings={
         "auto_envvar_prefix": "MINEDRAFT",
@@ -49,7 +51,7 @@ def _root(
             "--version",
             callback=_version,
             is_eager=True,
-            help="Print it.",
+            help="Print the version.",
             allow_from_autoenv=False,  # MINEDRAFT_VERSION may be anything to others
         ),
     ] = False,
@@ -60,15 +62,15 @@ def _root(
 _USE = "Use"
 _LOOK = "Look and measure"
 _MODELS = "Models"
-app.command(rich_help_panel=_USE)(secured(serve.serve, is_server=True))
-app.command(rich_help_panel=_USE)(secured(generate.generate))
-app.command(rich_help_panel=_USE)(secured(generate.chat))
-app.command(rich_help_panel=_USE)(demo.demo)
-app.command(rich_help_panel=_LOOK)(secured(status.status))
-app.command(rich_help_panel=_LOOK)(secured(bench.bench))
-app.command(rich_help_panel=_LOOK)(secured(timeline.timeline))
-app.command(rich_help_panel=_MODELS)(models.fetch)
-app.command(rich_help_panel=_MODELS)(models.distill)
+app.command(cls=Command, rich_help_panel=_USE)(secured(serve.serve, is_server=True))
+app.command(cls=Command, rich_help_panel=_USE)(secured(generate.generate))
+app.command(cls=Command, rich_help_panel=_USE)(secured(generate.chat))
+app.command(cls=Command, rich_help_panel=_USE)(demo.demo)
+app.command(cls=Command, rich_help_panel=_LOOK)(secured(status.status))
+app.command(cls=Command, rich_help_panel=_LOOK)(secured(bench.bench))
+app.command(cls=Command, rich_help_panel=_LOOK)(secured(timeline.timeline))
+app.command(cls=Command, rich_help_panel=_MODELS)(models.fetch)
+app.command(cls=Command, rich_help_panel=_MODELS)(models.distill)
 add_roles(app)
 
 

@@ -48,12 +48,12 @@ def resolve(path_or_id: str, *, option: str) -> str:
 
 
 def fetch(
-    pair: Annotated[str, typer.Argument(help="Name of a pair: smollm2 or coder.")],
+    pair: Annotated[str, typer.Argument(help="Name of the pair: smollm2 or coder.")],
     cache_dir: Annotated[
-        Path | None, typer.Option(help="Where models are kept; default: ~/.cache/minedraft.")
+        Path | None, typer.Option(help="Directory for the models. Default: ~/.cache/minedraft.")
     ] = None,
 ) -> None:
-    """Fetch a pair of demo models and make them ready; prints their directories."""
+    """Fetch a pair of demo models, prepare them and print their directories."""
     from minedraft.hub.pairs import ensure_pair
 
     found = ensure_pair(pair, cache_dir=cache_dir)
@@ -62,21 +62,29 @@ def fetch(
 
 def distill(
     *,
-    target: Annotated[str, typer.Option(help="The model to make a drafter for: directory or id.")],
-    prompts: Annotated[
-        list[Path], typer.Option(help="JSON Lines with `turns`; repeatable. Not the bench's own.")
+    target: Annotated[
+        str, typer.Option(help="The model that needs a drafter: directory or hub id.")
     ],
-    output: Annotated[Path, typer.Option(help="Directory for the drafter.")],
+    prompts: Annotated[
+        list[Path],
+        typer.Option(help="JSON Lines with `turns`, but not those of the bench. Repeatable."),
+    ],
+    output: Annotated[Path, typer.Option(help="Where to write the drafter.")],
     layers: Annotated[
-        str, typer.Option(help="Target layers to start from, as 0,1,2,29; default: three and last.")
+        str,
+        typer.Option(
+            help="Layers of the target to start from, as 0,1,2,29; default: three and the last."
+        ),
     ] = "",
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, tokens.")] = 200,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens per answer.")] = 200,
     epochs: Annotated[float, typer.Option(help="Passes over the answers.")] = 3.4,
-    peak_learning_rate: Annotated[float, typer.Option(help="Of the training.")] = 1e-3,
+    peak_learning_rate: Annotated[
+        float, typer.Option(help="Highest learning rate of the training.")
+    ] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same drafter.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
 ) -> None:
-    """Make a drafter from a target: a few of its layers, trained on its own answers."""
+    """Make a drafter from a few layers of a target, trained on the target's own answers."""
     from minedraft.bench.prompts import load_prompts
     from minedraft.distill.options import DistillOptions
     from minedraft.distill.run import run_distill

@@ -24,16 +24,14 @@ DEFAULT_ADDRESS = "127.0.0.1:50050"
 
 Address = Annotated[
     str,
-    typer.Option(
-        "--address", "-a", envvar="MINEDRAFT_ADDRESS", help="Coordinator to talk to, host:port."
-    ),
+    typer.Option("--address", "-a", envvar="MINEDRAFT_ADDRESS", help="Address of the coordinator."),
 ]
 HttpProxy = Annotated[
     bool,
     typer.Option(
         "--http-proxy",
         envvar="MINEDRAFT_HTTP_PROXY",
-        help="Reach the coordinator through the proxy that http_proxy and no_proxy name.",
+        help="Use the proxy that http_proxy and no_proxy name.",
     ),
 ]
 CONNECT_TIMEOUT_S = 5.0

@@ -23,19 +23,20 @@ from minedraft import log
 from minedraft.cli import config_options, heap, kernel_caches
 from minedraft.cli.commands import CommandGroup
 from minedraft.cli.options import secured
+from minedraft.cli.panels import Command
 from minedraft.cli.swap import swap
 from minedraft.errors import ConfigError
 from minedraft.security.address import check_ports
 from minedraft.security.exposure import exposed
 
 _HELP = {
-    "coordinator": "Run a coordinator: the service that clients talk to.",
-    "drafter": "Run a drafter: the service with the draft model.",
-    "verifier": "Run a verifier: the service with the target model.",
+    "coordinator": "Run a coordinator, the service that clients call.",
+    "drafter": "Run a drafter, the service with the draft model.",
+    "verifier": "Run a verifier, the service with the target model.",
 }
 
 
-_PANEL = "Services, one each"
+_PANEL = "One service each"
 
 
 class Run(Protocol):
@@ -48,14 +49,14 @@ class Run(Protocol):
 
 
 def add_roles(app: typer.Typer) -> None:
-    """Add one command a role."""
+    """Add one command per role."""
     for role, text in _HELP.items():
         if role != "drafter":
-            app.command(role, help=text, rich_help_panel=_PANEL)(command(role))
+            app.command(role, cls=Command, help=text, rich_help_panel=_PANEL)(command(role))
     # `minedraft drafter` runs one; `minedraft drafter swap` changes the one that is running.
     drafter = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
     drafter.callback(invoke_without_command=True)(_unless_subcommand(command("drafter")))
-    drafter.command("swap")(secured(swap))
+    drafter.command("swap", cls=Command)(secured(swap))
     app.add_typer(drafter, name="drafter", help=_HELP["drafter"], rich_help_panel=_PANEL)
 
 
@@ -112,10 +113,10 @@ def command(role: str) -> Callable[..., None]:
         asyncio.run(serve(cast("Run", app.run), config, parent_fd))
 
     own = [
-        _own("log_level", Annotated[str, typer.Option(help="Lowest level: debug, info, ...")],
+        _own("log_level", Annotated[str, typer.Option(help="debug, info, warning or error.")],
              "info"),
         _own("log_json", Annotated[bool | None, typer.Option("--log-json/--log-text",
-             help="One JSON object a line; default: unless stderr is a terminal.")], None),
+             help="One JSON object per line; default: unless stderr is a terminal.")], None),
         _own("parent_fd", Annotated[int, typer.Option(hidden=True)], -1),
     ]  # fmt: skip
     every = [*config_options.parameters(config_class), *own]

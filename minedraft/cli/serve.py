@@ -29,42 +29,49 @@ MODES = ("ar", "sd", "psd")
 def serve(
     *,
     target: Annotated[
-        str, typer.Option("--target", envvar="MINEDRAFT_TARGET", help="Directory or hub id.")
+        str,
+        typer.Option("--target", envvar="MINEDRAFT_TARGET", help="Target: directory or hub id."),
     ] = "",
     draft: Annotated[
-        str, typer.Option("--draft", envvar="MINEDRAFT_DRAFT", help="Directory or hub id.")
+        str, typer.Option("--draft", envvar="MINEDRAFT_DRAFT", help="Draft model: likewise.")
     ] = "",
     pair: Annotated[
-        str, typer.Option(help="A pair of demo models instead: smollm2 or coder.")
+        str, typer.Option(help="Demo models instead of the two: smollm2 or coder.")
     ] = "",
     mode: Annotated[
         str,
-        typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotating."),
+        typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotate."),
     ] = "psd",
-    batch: Annotated[int, typer.Option(min=1, max=MAX_BATCH, help="Most requests in a batch.")] = 8,
-    k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens a step.")] = 4,
+    batch: Annotated[int, typer.Option(min=1, max=MAX_BATCH, help="Most requests per batch.")] = 8,
+    k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens per step.")] = 4,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     listen: Annotated[
-        str, typer.Option(envvar="MINEDRAFT_LISTEN", help="Where clients connect, host:port.")
+        str, typer.Option(envvar="MINEDRAFT_LISTEN", help="Where clients connect.")
     ] = DEFAULT_ADDRESS,
     drafter_kind: Annotated[
         str, typer.Option(help="model, or synthetic for `bench --synthetic-acceptance`.")
     ] = "model",
-    num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of each worker.")] = 1024,
+    num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks per worker.")] = 1024,
     acceptance: Annotated[
         str,
         typer.Option(
-            help="coupled: the seed fixes the text; or rejection: only its distribution is fixed."
+            help="coupled: the seed fixes the text. rejection: only the distribution is fixed."
         ),
     ] = "coupled",
-    link: Annotated[str, typer.Option(help="Token link; default: the best there is.")] = "",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
-    tp_size: Annotated[
-        int, typer.Option(min=1, help="Ranks that share the target: tensor parallelism.")
+    link: Annotated[
+        str, typer.Option(help="Its transport; default: the coordinator chooses.")
+    ] = "",
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads per worker, and per rank of the verifier.")
     ] = 1,
-    verifier_cpus: Annotated[str, typer.Option(help="Cores of the verifier, as 0-3.")] = "",
-    drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, as 4.")] = "",
-    log_dir: Annotated[str, typer.Option(help="Where the logs go; default: a new one.")] = "",
+    tp_size: Annotated[
+        int, typer.Option(min=1, help="Ranks that share the target (tensor parallelism).")
+    ] = 1,
+    verifier_cpus: Annotated[
+        str, typer.Option(help="Cores of the verifier, for example 0-3.")
+    ] = "",
+    drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, for example 4.")] = "",
+    log_dir: Annotated[str, typer.Option(help="Directory for the logs; default: a new one.")] = "",
     security: SecurityConfig,
 ) -> None:
     """Start coordinator, drafter and verifier on this machine; Ctrl-C stops them."""

@@ -22,14 +22,14 @@ from minedraft.security.config import SecurityConfig
 
 def status(
     address: Address = DEFAULT_ADDRESS,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Pause between two updates.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
     http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
-    """Show batches, workers, KV use and totals."""
+    """Show batches, workers, KV blocks and totals."""
     with SyncClient(
         address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
     ) as client:

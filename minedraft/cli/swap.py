@@ -18,23 +18,23 @@ from minedraft.security.config import SecurityConfig
 def swap(
     model: Annotated[
         str,
-        typer.Option(help="Directory that the drafter process loads beside its present model."),
+        typer.Option(help="Directory that the running drafter loads beside its present model."),
     ] = "",
     to: Annotated[
-        str, typer.Option(help="Or host:port of another drafter that is running; it takes over.")
+        str, typer.Option(help="Or the address of another running drafter, which takes over.")
     ] = "",
     replace: Annotated[
-        str, typer.Option(help="host:port of the drafter to replace; default: the first one.")
+        str, typer.Option(help="The drafter to replace. Default: the first one.")
     ] = "",
     address: Address = DEFAULT_ADDRESS,
     timeout: Annotated[
-        float, typer.Option(min=1.0, help="Longest the whole may take, seconds.")
+        float, typer.Option(min=1.0, help="Longest time for the whole swap.")
     ] = SWAP_TIMEOUT_S,
     *,
     http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
-    """Change the drafter while requests run; the old one drafts until the new one has caught up."""
+    """Swap the drafter under load: the old one drafts until the new one has caught up."""
     if bool(model) == bool(to):
         raise ConfigError(f"want exactly one of --model and --to, got {model!r} and {to!r}")
     for setting, drafter in (("to", to), ("replace", replace)):

@@ -21,17 +21,20 @@ from minedraft.types import Mode
 
 
 def timeline(
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="SVG picture.")] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Trace for ui.perfetto.dev or chrome://tracing.")
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write a picture (SVG) here.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Verify steps in the picture.")] = 16,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write a trace for ui.perfetto.dev or chrome://tracing here."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Number of verify steps in the picture.")] = 16,
     address: Address = DEFAULT_ADDRESS,
     *,
     http_proxy: HttpProxy = False,
     security: SecurityConfig,
 ) -> None:
-    """Draw what drafter and verifier did lately."""
+    """Draw the latest steps of drafter and verifier."""
     if out is None and trace is None:
         raise ConfigError("out='', trace='': give --out picture.svg, --trace trace.json, or both")
     with SyncClient(

@@ -16,17 +16,17 @@ class SecurityConfig:
     """Files with certificates and tokens. Empty: plaintext, which only loopback may use."""
 
     tls_cert: str = field(default="", metadata={"env": "MINEDRAFT_TLS_CERT"})
-    """PEM file with this side's certificate chain; its role stands in the certificate."""
+    """Certificate chain of this side (PEM); names its role."""
     tls_key: str = field(default="", metadata={"env": "MINEDRAFT_TLS_KEY"})
-    """PEM file with the private key of tls_cert."""
+    """Private key of that certificate (PEM)."""
     tls_ca: str = field(default="", metadata={"env": "MINEDRAFT_TLS_CA"})
-    """PEM file with the authorities whose peers are believed; without a token_file, callers of a
-    server must have a certificate of theirs (mTLS)."""
+    """Authorities that this side trusts (PEM). A server without a token file then demands client
+    certificates (mTLS)."""
     token_file: str = field(default="", metadata={"env": "MINEDRAFT_TOKEN_FILE"})
-    """File with bearer tokens, `role token` a line: those a server accepts instead of certificates,
-    and this side's own."""
+    """Bearer tokens, one `role token` per line: this side's own, and those that a server accepts
+    instead of certificates."""
     insecure: bool = field(default=False, metadata={"env": "MINEDRAFT_INSECURE"})
-    """Listen beyond loopback although callers prove nothing; for closed test networks."""
+    """Listen beyond loopback without proof from callers. For closed test networks."""
 
     def __post_init__(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):

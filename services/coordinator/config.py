@@ -20,47 +20,47 @@ class CoordinatorConfig:
     """What a coordinator needs."""
 
     listen: str = "127.0.0.1:50050"
-    """Where clients connect, `host:port`; port 0: a free one."""
+    """Where clients connect. Port 0: a free one."""
     health_listen: str | None = None
-    """Where health is answered, in plaintext, `host:port`; not given: nowhere."""
+    """Where to answer health checks, in plaintext. Default: nowhere."""
     verifier: str = "127.0.0.1:50052"
-    """`host:port` of the verifier."""
+    """Address of the verifier."""
     drafters: tuple[str, ...] = ("127.0.0.1:50051",)
-    """`host:port` of each drafter; `dns:host:port` is one at every address of that name, as they
-    come and go. Empty: no speculation."""
+    """Addresses with commas. `dns:HOST:PORT`: one drafter per address of that name, as they come
+    and go. Empty: no speculation."""
     tokenizer: str = ""
-    """Directory with the target's tokenizer; empty: token ids only."""
+    """Directory with the target's tokenizer. Empty: token ids only."""
     num_batches: int = 2
-    """Batches in rotation."""
+    """Number of batches that rotate."""
     max_batch_size: int = 8
-    """Most requests in a batch."""
+    """Most requests per batch."""
     num_draft_tokens: int = 4
-    """Draft tokens a step (k)."""
+    """Draft tokens per step (k)."""
     max_draft_tokens: int = 16
-    """Most that k can be set to while running; sizes the link's packets."""
+    """Largest k that can be set while running."""
     max_rows: int = 64
-    """Most requests a batch can be set to while running; sizes the link's packets."""
+    """Largest batch that can be set while running."""
     prefill_budget_tokens: int = 512
-    """Most prompt tokens in one verify step."""
+    """Most prompt tokens per verify step."""
     max_waiting_requests: int = 1024
-    """Longest waiting queue; a request begins there, so it is the most samples (n) of one too."""
+    """Longest queue. It also bounds n: every sample begins there."""
     link: str = AUTO
-    """Transport of the token link: `nccl`, `gloo`, `grpc` (`local` in tests), or `auto`: the first
-    of these that both ends have, gloo only where drafters reach the verifier over loopback."""
+    """Its transport: nccl, gloo or grpc (local in tests). `auto`: the first that both ends have,
+    gloo only where drafters reach the verifier over loopback."""
     q_width: int = 32
-    """Under acceptance by rejection: tokens of the draft distribution that travel; 1..64."""
+    """Rejection acceptance: tokens sent per draft distribution, 1..64."""
     link_timeout_s: float = 30.0
-    """Longest the forming of a link may take."""
+    """Longest time to form a link."""
     step_timeout_s: float = 120.0
-    """Longest the verifier may take to answer while a step is in flight; then its session ends
-    and its requests begin again. It waits for drafts during a quarter of this at the most."""
+    """Longest wait for the result of a verify step; then the verifier's session ends and its
+    requests begin again. A quarter of it bounds the verifier's wait for drafts."""
     reconnect_s: float = 0.2
-    """First pause before a lost worker is dialled, or a link formed, again; up to 30 s later on."""
+    """First pause before redialling a lost worker or re-forming a link. Grows to 30 s."""
     debug_requests: bool = False
-    """Take the debug options that `bench --synthetic-acceptance` and tests send with a request;
-    otherwise a request that has some is refused."""
+    """Take the debug options that `bench --synthetic-acceptance` and tests send with a request. By
+    default a request with debug options is refused."""
     grace_s: float = 10.0
-    """Seconds running requests get on SIGTERM."""
+    """Time for running requests to finish after SIGTERM."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     def __post_init__(self) -> None:
