@@ -39,7 +39,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Services of its own": ("target", "draft", "pair"),
         "Speculation": (
             "acceptance", "kind", "drafter_kind", "max_catch_up_tokens", "max_draft_tokens",
-            "q_width", "model_roots", "debug_requests",
+            "q_width", "model_roots",
         ),
         "Batches and queue": ("max_rows", "prefill_budget_tokens", "max_waiting_requests"),
         "Device and memory": (
@@ -48,7 +48,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "Token link": ("link", "link_address", "link_bind_host", "link_timeout_s"),
         "Time limits": ("step_timeout_s", "reconnect_s", "grace_s"),
-        "Health and logs": ("health_listen", "log_dir", "log_level", "log_json"),
+        "Health and logs": ("health_listen", "log_dir", "log_level", "log_json", "debug_requests"),
         "Connection": ("address", "http_proxy"),
         "Security": ("tls_cert", "tls_key", "tls_ca", "token_file", "insecure"),
     }

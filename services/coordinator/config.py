@@ -57,8 +57,7 @@ class CoordinatorConfig:
     reconnect_s: float = 0.2
     """First pause before redialling a lost worker or re-forming a link. Grows to 30 s."""
     debug_requests: bool = False
-    """Take the debug options that `bench --synthetic-acceptance` and tests send with a request. By
-    default a request with debug options is refused."""
+    """Take requests with debug options, as `bench --synthetic-acceptance` sends them."""
     grace_s: float = 10.0
     """Time for running requests to finish after SIGTERM."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
