@@ -8,7 +8,7 @@ import pytest
 
 from minedraft.cli.main import app
 from minedraft.services.coordinator.core.request import TRANSITIONS
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, source_files
 
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
@@ -89,3 +89,16 @@ def test_every_bound_of_the_security_page_is_reached_by_a_test_that_exists():
         file, _, name = re.findall(r"`(tests/[^`:]+\.py)(::(?:\w+::)?(\w+))?`", row)[-1]
         source = (ROOT / file).read_text()
         assert not name or f"def {name}(" in source, row
+
+
+def test_every_name_of_the_glossary_is_in_the_code():
+    lines = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    cells = [line.split("|")[-2] for line in lines if line.startswith("|")]
+    named = {
+        word for cell in cells for code in re.findall(r"`([^`]+)`", cell)
+        for word in re.findall(r"[A-Za-z_]\w+", code)
+    }  # fmt: skip
+    files = [*source_files(), *(ROOT / "proto").rglob("*.proto")]
+    text = "\n".join((ROOT / path).read_text() for path in files)
+    assert named
+    assert not {word for word in named if not re.search(rf"\b{word}\b", text)}
