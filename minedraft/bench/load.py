@@ -1,4 +1,4 @@
-"""A closed loop of requests: as one finishes, the next starts. Knows clients, not modes."""
+"""A closed loop of requests: when one finishes, the next one starts. Knows clients, not modes."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Job:
     use_chat: bool = False
     """Send the prompt as a chat message instead of raw text."""
     debug: DebugOptions | None = None
-    """What a test drafter shall propose; needs a server that takes it."""
+    """What a test drafter should propose; needs a server that takes debug requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one job, by the client's clock."""
+    """The result of one job, with times by the client's clock."""
 
     token_ids: tuple[int, ...]
     text: str
     num_prompt_tokens: int
     ttft_s: float
-    """Send to the first tokens."""
+    """Time from sending to the first tokens."""
     e2e_s: float
-    """Send to the end."""
+    """Time from sending to the end."""
     speculation: SpeculationStats
 
     @property
     def tpot_s(self) -> float:
-        """Time per output token after the first ones; 0 for a single token."""
+        """Time per output token after the first tokens; 0 for a single token."""
         rest = len(self.token_ids) - 1
         return (self.e2e_s - self.ttft_s) / rest if rest > 0 else 0.0
 
@@ -56,7 +56,7 @@ async def run_load(
     on_tokens: Callable[[int], None] = lambda _num: None,
     on_text: Callable[[int, str], None] = lambda _job, _text: None,
 ) -> list[Record]:
-    """Run all jobs with `num_resident` live at any time, as long as there are as many left.
+    """Run all jobs, with `num_resident` of them live at any time.
 
     Args:
         client: Where to send them.

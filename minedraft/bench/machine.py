@@ -1,4 +1,4 @@
-"""Describes the machine a figure was measured on. Reads /proc; changes nothing."""
+"""Describes the machine that made a measurement. Reads /proc; changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
 
 
 def in_words(machine: dict[str, Any]) -> str:
-    """One line for a person."""
+    """Format the description as one line."""
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"load {machine['load_1m']}"

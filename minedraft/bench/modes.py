@@ -1,4 +1,4 @@
-"""The five measurements and the mode of the service each one needs. Pure."""
+"""The five measurements, and the mode of the service for each. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Measurement:
 
     @property
     def num_resident(self) -> int:
-        """Requests kept live: exactly the slots, so that no request waits for another one."""
+        """Number of live requests: exactly the slots, so that no request waits for another one."""
         return self.mode.num_slots
 
 

@@ -1,4 +1,4 @@
-"""What the cost model says PSD gains, by the times of one verify and one draft step. Pure.
+"""Predicts the gain of PSD from the durations of a verify step and a draft step. Pure.
 
 V(m) and t(m) are the times of a verify and of a draft step over m rows. SD does them in turns: m
 rows per V(m) + t(m). PSD does them side by side for two batches of m: m rows per max(V(m), t(m)).

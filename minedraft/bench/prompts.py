@@ -1,4 +1,4 @@
-"""Prompt files: Spec-Bench and every other JSON Lines file with `turns`. First turns only."""
+"""Reads prompt files: JSON Lines with `turns`, as in Spec-Bench. Takes first turns only."""
 
 from __future__ import annotations
 

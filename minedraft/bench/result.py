@@ -27,12 +27,12 @@ class ModeResult:
 
     measurement: Measurement
     records: tuple[Record, ...]
-    """In the order of the prompts."""
+    """One per prompt, in their order."""
     steady: Steady
     spans: tuple[Span, ...]
     wall_s: float
     num_stale_drafts: int = 0
-    """Drafts that came too late to be verified: a slow or broken link."""
+    """Drafts that came too late for their verify step, over a slow or broken link."""
 
     @property
     def outputs(self) -> tuple[tuple[int, ...], ...]:
@@ -84,7 +84,7 @@ class BenchResult:
     synthetic_acceptance: float | None
     """None: the drafter's own drafts."""
     reference: tuple[tuple[int, ...], ...]
-    """Outputs that the others are compared with: plain AR's where it was run."""
+    """Outputs to compare the others with: those of AR if it was measured."""
     about: Mapping[str, Any]
     """Options, models and machine."""
 
@@ -105,14 +105,14 @@ class BenchResult:
 
     @property
     def overlap_efficiency(self) -> float | None:
-        """max(V, t) / step under PSD; 1 means that the shorter half is hidden completely."""
+        """max(V, t) / step under PSD; 1: the longer half hides the shorter one completely."""
         psd = self.modes.get("psd")
         if psd is None or not psd.steady.step_ms:
             return None
         return max(psd.steady.verify_ms, psd.steady.draft_ms) / psd.steady.step_ms
 
     def ratio(self, name: str, over: str) -> float | None:
-        """Measured tokens/s of one mode over another's; None where one was not measured."""
+        """Tokens/s of one mode over those of another; None if one was not measured."""
         above, below = self.modes.get(name), self.modes.get(over)
         if above is None or below is None or not below.steady.tokens_per_s:
             return None
@@ -138,7 +138,7 @@ class BenchResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The document that `minedraft bench --json` writes."""
+        """Build the document that `minedraft bench --json` writes."""
         return {
             **self.about,
             "synthetic_acceptance": self.synthetic_acceptance,

@@ -1,4 +1,4 @@
-"""Runs the measurements one after the other on a running service. Prints nothing."""
+"""Runs the measurements on a running service, one after the other. Prints nothing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class BenchOptions:
     prompts: tuple[str, ...]
     modes: tuple[str, ...] = ("ar", "sd", "psd")
     batch: int = 8
-    """M: slots of a batch; psd has two of them."""
+    """Requests per batch (m); psd has two batches."""
     num_draft_tokens: int = 4
-    """k."""
+    """Draft tokens per step (k)."""
     max_tokens: int = 64
-    """Output tokens of every request; EOS is ignored."""
+    """Output tokens per request; EOS does not end one."""
     synthetic_acceptance: float | None = None
     """Let a `synthetic` drafter propose this share of tokens right; None: its own drafts."""
     use_chat: bool | None = None
@@ -54,17 +54,17 @@ class BenchOptions:
 
 
 class Progress(Protocol):
-    """Who watches a bench."""
+    """Shows the progress of a bench."""
 
     def begin(self, name: str, num_tokens: int) -> None:
-        """A phase with so many output tokens begins."""
+        """A phase begins; it has `num_tokens` output tokens."""
 
     def advance(self, num_tokens: int) -> None:
-        """So many came."""
+        """`num_tokens` output tokens came."""
 
 
 class Silence:
-    """Nobody watches."""
+    """Shows nothing."""
 
     def begin(self, name: str, num_tokens: int) -> None:
         """Do nothing."""
@@ -76,7 +76,7 @@ class Silence:
 async def run_bench(
     client: Client, options: BenchOptions, *, progress: Progress | None = None
 ) -> BenchResult:
-    """Measure. The service should have nothing else to do; its mode is restored at the end.
+    """Measure on an idle service, and restore its mode at the end.
 
     Raises:
         ConfigError: options that make no sense, or synthetic acceptance without a `synthetic`
@@ -119,7 +119,7 @@ async def run_bench(
 async def calibrate(
     client: Client, options: BenchOptions, *, num_tokens: int, progress: Progress | None = None
 ) -> dict[str, Speed]:
-    """Run every measurement for a moment: all its slots, a few tokens each. Warms up, too.
+    """Run every measurement for a few tokens in all slots. This also warms the service up.
 
     Args:
         client: Of a service that should have nothing else to do; its mode is restored.
@@ -152,7 +152,7 @@ async def calibrate(
 async def _fill(
     client: Client, each: Measurement, jobs: Sequence[Job], watcher: Progress, what: str
 ) -> list[Record]:
-    """Run as many jobs as there are slots."""
+    """Run one job per slot."""
     few = jobs[: each.num_resident]
     watcher.begin(f"{each.name} {what}", sum(job.max_tokens for job in few))
     return await run_load(client, few, num_resident=each.num_resident, on_tokens=watcher.advance)
@@ -187,7 +187,7 @@ async def _measure(
 async def _reference(
     client: Client, jobs: Sequence[Job], options: BenchOptions, watcher: Progress
 ) -> tuple[tuple[int, ...], ...]:
-    """Let the target write the continuation that the synthetic drafter will draw from."""
+    """Let the target write the continuation from which the synthetic drafter proposes."""
     (_, wide) = measurements(("ar",), batch=options.batch, num_draft_tokens=1)
     await _switch(client, wide.mode)
     watcher.begin("reference", sum(job.max_tokens for job in jobs))
@@ -212,7 +212,7 @@ def _with_reference(
 
 
 async def _switch(client: Client, mode: Mode) -> None:
-    """Set the mode once the service is idle: it may still be cleaning up the last request."""
+    """Set the mode as soon as the service is idle; it may still clean up the last request."""
     deadline = time.monotonic() + _IDLE_TIMEOUT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How much to measure in a given time, from how fast this machine turned out to be. Pure."""
+"""Chooses how much to measure in a given time, from the measured speed. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What every measurement of a bench runs."""
+    """Requests and tokens of each measurement."""
 
     num_prompts: int
     max_tokens: int
-    """Output tokens of each."""
+    """Output tokens per prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What the requests of one measurement cost when all its slots are used, as wall time."""
+    """Wall time of a measurement that uses all its slots."""
 
     prompt_s: float
-    """Of one more prompt."""
+    """Seconds per prompt."""
     token_s: float
-    """Of one more output token of any request."""
+    """Seconds per output token."""
 
     def seconds(self, size: Size) -> float:
         """Predict how long a measurement takes."""
@@ -37,7 +37,7 @@ class Speed:
 
 
 def speed_of(records: Sequence[Record], wall_s: float) -> Speed:
-    """Derive the speed from a short run whose requests all began at once.
+    """Derive the speed from a short run in which all requests began together.
 
     Args:
         records: What became of the requests; at least one.

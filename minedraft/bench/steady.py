@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minedraft.admin import Span
 
 MIN_STEPS = 3
-"""Fewer steady steps than this give no figure worth printing."""
+"""Least number of steady steps for a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Steady:
     """Medians of the steady part."""
 
     num_steps: int
-    """Steps it was measured on; 0: none, and every other figure is 0."""
+    """Steps behind the medians; 0: none, and every other figure is 0."""
     num_rows: int
-    """Rows of these steps: the batch size, or less if the slots were never all full."""
+    """Rows per step: the batch size, or less if the slots were never all full."""
     tokens_per_s: float
     verify_ms: float
     """V: device time of a verify step."""
     draft_ms: float
-    """t: device time of a draft step; 0 where nothing is drafted."""
+    """t: device time of a draft step; 0 without drafts."""
     step_ms: float
     """Start of a verify step to the start of the next."""
     bubble_ms: float

@@ -1,4 +1,4 @@
-"""A bench as a table and the lines under it, for a terminal. Decides nothing."""
+"""Formats a bench for a terminal: a table and the lines under it. Decides nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TITLES = {
 
 
 _FEW_STEPS = 10
-"""Medians of fewer steps are said to be rough."""
+"""The table calls medians of fewer steps rough."""
 
 
 def table(result: BenchResult, *, title: str = "") -> Table:
-    """Build the table: one column a measurement."""
+    """Build the table, one column per measurement."""
     built = Table(title=Text(plain(title)) if title else None, title_justify="left")
     built.add_column("")
     for name in result.modes:
@@ -48,7 +48,7 @@ def table(result: BenchResult, *, title: str = "") -> Table:
 
 
 def lines(result: BenchResult) -> Iterator[str]:
-    """Write what does not fit a table: ratios beside their predictions, agreement, machine."""
+    """Write what does not fit the table: ratios beside predictions, agreement, machine."""
     for text, over, predicted in (
         ("PSD / SD (equal batch)", "sd", result.psd_over_sd_predicted),
         ("PSD / SD with 2M (equal concurrency)", "sd_2m", result.psd_over_sd_2m_predicted),
@@ -70,7 +70,7 @@ def lines(result: BenchResult) -> Iterator[str]:
 
 
 def thin_parts(result: BenchResult) -> Iterator[str]:
-    """Warn where a figure stands on less than it should."""
+    """Warn of figures that rest on too few steps."""
     for name, mode in result.modes.items():
         if mode.num_stale_drafts:
             yield f"warning: {_TITLES[name]} had {mode.num_stale_drafts} drafts come too late"

@@ -1,4 +1,4 @@
-"""Several answers streamed side by side: panels on a terminal, prefixed lines elsewhere."""
+"""Streams several answers side by side: panels on a terminal, prefixed lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class AnswerBoard:
     """Shows answers as they grow.
 
     Args:
-        prompts: One an answer.
-        console: Where; if it is no terminal, whole lines appear, each with its answer's number.
+        prompts: One per answer.
+        console: Where to show them. Without a terminal, whole lines with their answer's number.
     """
 
     def __init__(self, prompts: Sequence[str], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""`minedraft bench`: measure AR, SD and PSD on running services, or on services of its own."""
+"""`minedraft bench`: measures AR, SD and PSD on running services, or on services of its own."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def write_json(path: Path, result: BenchResult) -> None:
 
 
 class Bars:
-    """A bar a phase of the bench; where nobody watches, a line a phase."""
+    """One progress bar per phase of the bench; without a terminal, one line per phase."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -164,7 +164,7 @@ class Bars:
         self._task = self._progress.add_task(name, total=num_tokens)
 
     def advance(self, num_tokens: int) -> None:
-        """Move it."""
+        """Advance the bar."""
         if self._task is not None:
             self._progress.advance(self._task, num_tokens)
 

@@ -1,4 +1,4 @@
-"""Whether this machine's CPU computes in bf16 itself, as the kernel says it. Measures nothing."""
+"""Whether this CPU has bf16 units, according to the kernel. Measures nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _UNITS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"})
-"""As /proc/cpuinfo names them; the last one is Arm's."""
+"""Names of the units in /proc/cpuinfo; the last one is Arm's."""
 _LIMIT: Final = "ONEDNN_MAX_CPU_ISA"
 _LIMITS_WITHOUT: Final = frozenset(
     {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"}
@@ -18,12 +18,12 @@ _LIMITS_WITHOUT: Final = frozenset(
 
 
 def slowness(dtype: str, cpuinfo: str, environment: Mapping[str, str]) -> str:
-    """Return what to tell who chose `dtype` for a CPU; empty: nothing.
+    """Return a warning about `dtype` on this CPU; empty: there is none.
 
     Args:
         dtype: `float32` or `bfloat16`.
-        cpuinfo: What /proc/cpuinfo says; empty: not known.
-        environment: May forbid oneDNN what the CPU has.
+        cpuinfo: Content of /proc/cpuinfo; empty: unknown.
+        environment: A variable may forbid oneDNN to use the units.
     """
     if dtype != "bfloat16" or not cpuinfo:
         return ""

@@ -1,4 +1,4 @@
-"""One child process: started, waited for, stopped. Knows processes, not roles."""
+"""Starts, watches and stops one child process. Knows processes, not roles."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MAX_TAIL_BYTES = 16_384
 
 
 class ChildError(ConfigError):
-    """A child ended by itself; the message holds the end of its log."""
+    """A child ended by itself; the message quotes the end of its log."""
 
 
 class Child:
-    """`minedraft <arguments>` in a session of its own, its output in a file.
+    """Runs `minedraft <arguments>` in a session of its own, with its output in a file.
 
-    The two ends of a socket pair tie it to us: it writes its address when it is ready, and it
-    stops when we are gone.
+    A socket pair ties the child to this process: the child writes its address when it serves, and
+    stops when this process is gone.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Child:
     async def start(
         cls, name: str, arguments: Sequence[str], *, log: Path, env: Mapping[str, str]
     ) -> Self:
-        """Start it.
+        """Start the child.
 
         Args:
-            name: For people, and the log's reader.
-            arguments: Of the command line; the option that ties it to us is added.
-            log: Where its stdout and stderr go.
-            env: Added to our own environment.
+            name: For messages.
+            arguments: Of the command line; `--parent-fd` is added.
+            log: File for its stdout and stderr.
+            env: Added to this process's environment.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -80,11 +80,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._process.pid
 
     async def ready(self) -> str:
-        """Wait until it serves.
+        """Wait until the child serves.
 
         Returns:
             Its address.
@@ -102,7 +102,7 @@ class Child:
         return received.decode().strip()
 
     async def died(self) -> None:
-        """Wait for its end.
+        """Wait until the child ends.
 
         Raises:
             ChildError: always, when it has ended.
@@ -113,7 +113,7 @@ class Child:
         raise ChildError(f"the {self.name} {how}; the end of {self.log}:\n{tail}")
 
     async def stop(self, *, grace_s: float) -> None:
-        """Ask it to end; kill it if it has not after `grace_s`."""
+        """Send SIGTERM; kill the child if it still runs after `grace_s`."""
         if self._process.returncode is None:
             self._signal(signal.SIGTERM)
             try:

@@ -1,4 +1,4 @@
-"""Coordinator, drafter and verifier as three processes on this machine, up and down together."""
+"""Starts and stops coordinator, drafter and verifier together, as three local processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minedraft.admin import Status
 
 MAX_BATCH = 1024
-"""Largest batch that a coordinator takes (`MAX_ROWS` of its config)."""
+"""Largest batch that a coordinator accepts."""
 _COORDINATOR_GRACE_S = 12.0  # it lets live requests finish first
 _WORKER_GRACE_S = 8.0
 _JOIN_TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ _POLL_S = 0.05
 _MAX_DRAFT_TOKENS = 16
 _ROWS = 64
 _NO_SECURITY = {field.metadata["env"]: "" for field in fields(SecurityConfig)}
-"""Our children are told everything: what a variable says about clients must not reach them."""
+"""Children get their settings as options; variables that address clients must not reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,24 @@ class ClusterSpec:
     dtype: str = "float32"
     drafter_kind: str = "model"
     num_blocks: int = 1024
-    """KV blocks of each worker."""
+    """KV blocks per worker."""
     link: str = ""
     """Transport of the token link; empty: the coordinator's default."""
     acceptance: str = "coupled"
     verifier_cpus: str = ""
-    """Cores of the verifier; empty: one of its own if there are two."""
+    """Cores of the verifier; empty: the first ones, if there are enough for both workers."""
     drafter_cpus: str = ""
     threads: int = 1
-    """Threads of each worker, and of each rank of the verifier."""
+    """Threads per worker, and per rank of the verifier."""
     tp_size: int = 1
     """Ranks of the verifier."""
     log_dir: str = ""
-    """Where the logs go; empty: a temporary directory."""
+    """Directory for the logs; empty: a temporary one."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
-    """Of all three: their certificate or token file speaks for every role."""
+    """Shared by all three: their certificate or token file holds every role."""
 
     def worker_cpus(self) -> tuple[str, str]:
-        """Cores of verifier and drafter: apart wherever there are two."""
+        """Choose cores for verifier and drafter: different ones, if there are enough."""
         cores = sorted(os.sched_getaffinity(0))
         ours = self.tp_size * self.threads
         if len(cores) < ours + self.threads:
@@ -79,15 +79,15 @@ class ClusterSpec:
 
 
 class Cluster:
-    """The three processes; `async with` starts and stops them.
+    """The three processes. `async with` starts and stops them.
 
     Args:
         spec: What to start.
-        on_ready: Told the role and address of each process once it serves.
+        on_ready: Called with role and address of each process once it serves.
 
     Raises:
-        ConfigError: on entry: the port is in use.
-        ChildError: on entry: a process ended instead of serving.
+        ConfigError: On entry: the port is in use.
+        ChildError: On entry: a process ended instead of serving.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Cluster:
         await self._stop()
 
     async def watch(self) -> None:
-        """Wait for the first process to end.
+        """Wait until the first process ends.
 
         Raises:
             ChildError: when one has.
@@ -146,7 +146,7 @@ class Cluster:
         await self._joined()
 
     async def _joined(self) -> None:
-        """Wait until the coordinator has its workers and their link."""
+        """Wait until workers and link are connected to the coordinator."""
         problem = ""
         try:
             async with asyncio.timeout(_JOIN_TIMEOUT_S):
@@ -235,7 +235,7 @@ def coordinator_arguments(spec: ClusterSpec, verifier: str, drafters: tuple[str,
 
 
 def _missing(status: Status) -> str:
-    """Say what keeps the coordinator from working; empty: nothing."""
+    """Describe what the coordinator still lacks; empty: nothing."""
     if not status.workers:
         return "the coordinator knows no worker"
     wants_link = status.mode.num_draft_tokens > 0

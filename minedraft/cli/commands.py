@@ -1,4 +1,4 @@
-"""The group all commands hang on: whatever goes wrong ends as one line on stderr, no traceback.
+"""The group of all commands. It reports expected errors in one line on stderr, without traceback.
 
 A bug keeps its traceback.
 """
@@ -24,11 +24,11 @@ _WORKER_PACKAGES = frozenset(
 
 
 _OURS = (MineDraftError, ConfigError, OSError, MemoryError)
-"""What is no bug: errors raised on purpose, and what the machine refuses."""
+"""Errors that are no bug: those raised on purpose, and those of the machine."""
 
 
 class CommandGroup(TyperGroup):
-    """Runs a command; turns our errors into `error: ...` and exit code 1."""
+    """Runs a command; turns expected errors into `error: ...` and exit code 1."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  # click's signature
         """Write the help; a group may be a command as well, with options in panels."""
@@ -54,7 +54,7 @@ class CommandGroup(TyperGroup):
 
 
 def fail(message: str) -> None:
-    """End the command.
+    """Report an error and end the command.
 
     Raises:
         typer.Exit: always, with code 1.
@@ -64,10 +64,10 @@ def fail(message: str) -> None:
 
 
 def in_words(err: BaseException) -> str:
-    """Say what is wrong: in one line, unless it is of this process's own making.
+    """Describe an error in one line; a `ConfigError` may have several.
 
     Args:
-        err: One of ours, or what the machine refused: a file, a descriptor, memory.
+        err: One of the expected errors; the machine's are about a file, a descriptor or memory.
     """
     if isinstance(err, ConfigError):
         return str(err)

@@ -1,4 +1,4 @@
-"""Makes command-line options of a config dataclass, and the config of their values. Starts nothing.
+"""Turns a config dataclass into command-line options, and their values into the config.
 
 One list of settings: a field with its docstring is the option with its help. A field that is itself
 such a dataclass is the options of its own fields.
@@ -20,9 +20,9 @@ from minedraft.errors import ConfigError
 
 
 def parameters(config_class: type[Any]) -> list[inspect.Parameter]:
-    """Build one keyword parameter a field, annotated for typer.
+    """Build one keyword parameter per field, annotated for typer.
 
-    A tuple of text is one option with commas: then an environment variable can hold it too.
+    A tuple of texts is one option with commas, so that an environment variable can hold it too.
     """
     hints, texts = typing.get_type_hints(config_class), field_docs(config_class)
     found: list[inspect.Parameter] = []
@@ -67,7 +67,7 @@ def build(config_class: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN4
 
 
 def field_docs(config_class: type) -> dict[str, str]:
-    """Read the docstring under each field of a dataclass, each in one line."""
+    """Read the docstring under each field of a dataclass, as one line each."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(config_class)))
     body = cast("ast.ClassDef", tree.body[0]).body
     return {

@@ -1,4 +1,4 @@
-"""The consoles of the command line: text is text there, never markup, and steers no terminal."""
+"""Consoles that print text as plain text: no markup, no control sequences."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from minedraft.plain_text import LINES, plain, plain_json
 
 
 class PlainConsole(Console):
-    """Prints strings as plain text; whoever builds a table makes it of `cell`.
+    """Prints strings as plain text. Build tables from `cell`.
 
     Args:
-        stderr: Write there.
+        stderr: Write to stderr.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -22,17 +22,17 @@ class PlainConsole(Console):
 
     @property
     def encoding(self) -> str:
-        """Of the stream as it is: where it is not UTF-8, tables are drawn in ASCII."""
+        """Encoding of the current stream. Without UTF-8, rich draws tables in ASCII."""
         return (getattr(self.file, "encoding", None) or "utf-8").lower()
 
     def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401  # as rich has it
-        """Print; see rich."""
+        """Print as rich does, but strings as plain text."""
         super().print(
             *(_text(each) if isinstance(each, str) else each for each in objects), **options
         )
 
     def write(self, text: str, *, end: str = "\n") -> None:
-        """Write text as it is, but for what steers: nothing is wrapped, a tab stays one."""
+        """Write text without control sequences, unwrapped, with its tabs."""
         self.file.write(plain(text, keep=LINES) + end)
         self.file.flush()
 
@@ -42,7 +42,7 @@ class PlainConsole(Console):
 
 
 def cell(value: str, *, most: int = 500) -> Text:
-    """Build a text of one line, of at most so many characters."""
+    """Build one line of text with at most `most` characters."""
     shown = plain(value[: most + 1])
     return Text(shown if len(shown) <= most else f"{shown[:most]} ...")
 

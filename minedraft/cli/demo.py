@@ -1,4 +1,4 @@
-"""`minedraft demo`: from nothing to a measured table and a picture of the rotation, in one go."""
+"""`minedraft demo`: fetches models, serves them, measures, and draws the rotation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from minedraft.types import Mode
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What one demo does."""
+    """Settings of one demo."""
 
     dtype: str
     prompts: str
@@ -42,12 +42,12 @@ class Demo:
     batch: int
     k: int
     sizes: tuple[Size, ...]
-    """What each measurement may run, smallest first; how fast the machine is decides."""
+    """Sizes of a measurement, smallest first; the machine's speed decides which one is taken."""
     budget_s: float
-    """Longest that all measurements should take together."""
+    """Longest time for all measurements together."""
     max_prompt_chars: int
     answer_tokens: int
-    """Most output tokens of a streamed answer."""
+    """Most output tokens per streamed answer."""
     synthetic_acceptance: float | None
     num_blocks: int
 
@@ -131,7 +131,7 @@ def demo(
 
 
 def data_file(name: str) -> Path:
-    """Find a file of the checkout's data/, from the working directory or from the package.
+    """Find a file under data/ of the working directory or of the checkout.
 
     Raises:
         ConfigError: it is in neither.
@@ -172,7 +172,7 @@ async def _demo(
 
 
 def spread(texts: Sequence[str], most: int) -> tuple[str, ...]:
-    """Take at most so many different ones, evenly spaced; a short file's prompts are repeated."""
+    """Pick at most `most` different texts, evenly spaced."""
     different = tuple(dict.fromkeys(texts))
     num = min(most, len(different))
     return tuple(different[i * len(different) // num] for i in range(num))
@@ -202,7 +202,7 @@ async def _answer(
 
 
 async def _sized(client: Client, settings: Demo, texts: Sequence[str]) -> BenchOptions:
-    """Decide how much to measure: every mode runs for a moment first."""
+    """Run every mode for a moment, then choose how much to measure."""
     options = BenchOptions(
         prompts=tuple(texts),
         batch=settings.batch,
@@ -228,7 +228,7 @@ async def _sized(client: Client, settings: Demo, texts: Sequence[str]) -> BenchO
 async def _synthetic(
     client: Client, options: BenchOptions, acceptance: float, measured: BenchResult
 ) -> BenchResult:
-    """Measure SD and PSD once more; AR has no drafts, so its figures stay."""
+    """Measure SD and PSD again; AR has no drafts and keeps its figures."""
     out.rule(f"5. the same with a SYNTHETIC acceptance of {acceptance:g}", align="left")
     out.print(
         "The drafter does the same work, but this share of its tokens is made right, to show the "

@@ -1,4 +1,4 @@
-"""`minedraft generate` and `minedraft chat`: text in, text out, through the client."""
+"""`minedraft generate` and `minedraft chat`: send text, show the answer."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def chat(
 
 
 def patient() -> RetryPolicy:
-    """A policy that says what is waited for, each thing once."""
+    """Build a retry policy that reports each cause of waiting once."""
     said: set[str] = set()
 
     def say(failure: MineDraftError) -> None:
@@ -138,14 +138,14 @@ def patient() -> RetryPolicy:
 
 
 def summary(completion: Completion, wall_s: float) -> str:
-    """One line about how an answer came."""
+    """Summarize an answer in one line."""
     choice, stats = completion.choices[0], completion.speculation
     num_tokens = completion.usage.num_output_tokens
     parts = [
         f"{choice.finish_reason.value} after {num_tokens} tokens",
         f"{num_tokens / wall_s:.1f} tokens/s" if wall_s else "",
         f"first token {choice.timing.ttft_ns / 1e6:.0f} ms",
-        f"{stats.mean_acceptance_length:.2f} tokens a verify step" if stats.num_drafts else "",
+        f"{stats.mean_acceptance_length:.2f} tokens per verify step" if stats.num_drafts else "",
         f"seed {completion.seed}",
     ]
     return ", ".join(part for part in parts if part)
@@ -174,7 +174,7 @@ def _show(
 def _answer(
     client: SyncClient, history: list[dict[str, str]], options: GenerateOptions
 ) -> str | None:
-    """Stream one answer; None if it failed or was stopped before its first word."""
+    """Stream one answer; None if it failed or the user stopped it before its first word."""
     pieces: list[str] = []
     start = time.perf_counter()
     stream = client.stream(messages=history, **options)

@@ -6,7 +6,7 @@ import os
 
 
 def quiet() -> None:
-    """Silence it for this process and its children; call it before grpc is imported.
+    """Silence it in this process and its children. Call this before grpc is imported.
 
     It writes a line per refused message and failed handshake, so a stranger could write as many as
     it likes, unformatted and past our log's limits. What we make of such errors is in our own log.

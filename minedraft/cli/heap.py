@@ -1,4 +1,4 @@
-"""Bounds what the coordinator's process keeps of large messages. Knows no role.
+"""Makes the allocator return the memory of large messages to the system. Knows no role.
 
 glibc gives a block back to the system when it is freed, if it is larger than a threshold. It raises
 that threshold to the largest block it has seen: after one message of 4 MB it keeps the next ones.
@@ -17,7 +17,7 @@ _ARENAS: Final = 2
 
 
 def give_back() -> None:
-    """From now on large blocks go back to the system when they are freed. glibc only."""
+    """From now on, free() returns large blocks to the system. glibc only."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library, with habits of its own
         return

@@ -1,4 +1,4 @@
-"""Bounds the kernel caches of oneDNN, which torch computes with on a CPU. Knows no role."""
+"""Bounds the kernel caches of oneDNN, which torch uses on a CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BOUNDS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"
 
 
 def bound() -> None:
-    """Bound them for this process and its children; call it before torch is loaded.
+    """Bound them for this process and its children. Call this before torch is loaded.
 
     Each of the two keeps 1024 kernels by default, one a shape: every number of tokens that a step
     can have costs some 2 MiB, so a worker grows for hours. With 128 it is as fast

@@ -56,7 +56,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Take the options that stand before the command."""
 
 
 _USE = "Use"
@@ -75,7 +75,7 @@ add_roles(app)
 
 
 def main() -> None:
-    """Run the command line in a process of its own."""
+    """Run the command line as this process's main program."""
     guard()
     log.configure("minedraft", level=logging.WARNING, json=False, stream=sys.stderr)
     try:

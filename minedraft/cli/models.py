@@ -1,4 +1,4 @@
-"""`minedraft fetch` and `minedraft distill`, and what `PATH_OR_ID` means. Torch only when asked."""
+"""`minedraft fetch` and `minedraft distill`; finds the model that `DIR_OR_ID` names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "tok
 
 
 def resolve(path_or_id: str, *, option: str) -> str:
-    """Find the directory of a model; a hub id is downloaded first.
+    """Find the directory of a model; download a hub id first.
 
     Args:
         path_or_id: A directory, or `owner/name` on the model hub.

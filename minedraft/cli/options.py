@@ -18,7 +18,7 @@ from minedraft.security.exposure import exposed
 out = PlainConsole()
 """Results: stdout."""
 err = PlainConsole(stderr=True)
-"""Everything about the work itself: stderr."""
+"""Progress, warnings and errors: stderr."""
 
 DEFAULT_ADDRESS = "127.0.0.1:50050"
 
@@ -38,11 +38,11 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 def secured(command: Callable[..., None], *, is_server: bool = False) -> Callable[..., None]:
-    """Give a command with a parameter `security` the options of `SecurityConfig` instead.
+    """Replace a command's parameter `security` by the options of `SecurityConfig`.
 
     Args:
         command: The command.
-        is_server: It listens, so that `--insecure` means something.
+        is_server: The command listens, so it takes `--insecure`.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters.values()

@@ -1,4 +1,4 @@
-"""`minedraft coordinator|drafter|verifier`: one process, one role, options from its config class.
+"""`minedraft coordinator|drafter|verifier`: runs one role; its config class has the options.
 
 The role's code (and torch) is imported when the command runs, not before.
 """
@@ -61,7 +61,7 @@ def add_roles(app: typer.Typer) -> None:
 
 
 def _unless_subcommand(run: Callable[..., None]) -> Callable[..., None]:
-    """Make a role's command the callback of a group: no option of it can be required then."""
+    """Turn a role's command into the callback of a group, where no option can be required."""
 
     def callback(ctx: typer.Context, **values: object) -> None:
         if ctx.invoked_subcommand is None:
@@ -80,7 +80,7 @@ def _unless_subcommand(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Leave it to the config to ask for a value; the help says so."""
+    """Make a required option optional for typer; the config demands it, and the help says so."""
     of_type, option = get_args(parameter.annotation)
     told = copy(option)
     told.help = f"{option.help} Required."
@@ -88,7 +88,7 @@ def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def command(role: str) -> Callable[..., None]:
-    """Build the command of a role; its signature is what typer reads."""
+    """Build the command of a role. typer reads its signature."""
     module = importlib.import_module(f"minedraft.services.{role}.config")
     config_class = getattr(module, f"{role.capitalize()}Config")
 
@@ -126,7 +126,7 @@ def command(role: str) -> Callable[..., None]:
 
 
 def _end(_signum: int, _frame: object) -> NoReturn:
-    """End; nothing is open yet. A container's first process has no default that would end it."""
+    """End at SIGTERM, while nothing is open. A container's first process has no such default."""
     raise SystemExit(0)
 
 
@@ -136,8 +136,8 @@ async def serve(run: Run, config: object, parent_fd: int = -1) -> None:
     Args:
         run: The role.
         config: Its config.
-        parent_fd: Our end of a socket pair, or -1. The parent reads our address from its end;
-            when it dies, however it does, we read the end of the stream and stop too.
+        parent_fd: This end of a socket pair, or -1. The parent reads the address of this process
+            from its end. When the parent dies, this process reads the end of the stream and stops.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

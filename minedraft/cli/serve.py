@@ -1,4 +1,4 @@
-"""`minedraft serve`: all three services on this machine, until Ctrl-C."""
+"""`minedraft serve`: runs all three services on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ async def _serve(spec: ClusterSpec) -> None:
 
 
 def called_as(program: str) -> str:
-    """Find what to type for another command of ours: not everybody has us on the PATH.
+    """Find what a user must type to run another command of this program.
 
     Args:
-        program: What this process was called as.
+        program: `sys.argv[0]` of this process.
     """
     if Path(program).suffix == ".py":  # python -m
         return f"{shlex.quote(sys.executable)} -m minedraft.cli.main"
@@ -150,7 +150,7 @@ def called_as(program: str) -> str:
 
 
 class started:  # noqa: N801  # used as a function
-    """A cluster with a progress display while it comes up; use with `async with`."""
+    """Starts a cluster and shows progress meanwhile; use `async with`."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec

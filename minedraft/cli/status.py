@@ -1,4 +1,4 @@
-"""`minedraft status`: what the coordinator is doing, once or again and again."""
+"""`minedraft status`: shows the state of the coordinator, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _totals(status: Status) -> list[str]:
         rate = counters.num_accepted_tokens / counters.num_draft_tokens
         length = 1 + counters.num_accepted_tokens / counters.num_drafts
         lines.append(
-            f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens a verified row, "
+            f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens per verified row, "
             f"{counters.num_stale_drafts} stale"
         )
     if counters.num_broken_rows or counters.num_broken_drafts:

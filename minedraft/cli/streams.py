@@ -1,4 +1,4 @@
-"""stdout and stderr of the command line, whatever the machine makes of them.
+"""Guards stdout and stderr of the command line against failing writes.
 
 Results that cannot be written are an error that names stdout. What is said on stderr is lost
 without one: nobody is left to tell. Characters that a stream cannot show are written as escapes.
@@ -18,15 +18,15 @@ _STDERR = 2
 
 
 class OutputError(ConfigError):
-    """Results cannot be written; says why."""
+    """stdout cannot be written; the message says why."""
 
 
 class _Guarded:
-    """A stream that passes everything on but a failure to write, of which it speaks once.
+    """Wraps a stream. Of its failures to write it raises the first and drops the others.
 
     Args:
         stream: The real one; None: it was closed when the process started.
-        name: `stdout`, or `stderr`: then it speaks never.
+        name: `stdout`, or `stderr`, whose failures it drops altogether.
     """
 
     def __init__(self, stream: IO[str] | None, name: str) -> None:
@@ -62,7 +62,7 @@ class _Guarded:
                 self._fail(getattr(err, "strerror", None) or str(err))
 
     def isatty(self) -> bool:
-        """Whether a person may be watching."""
+        """Whether the stream is a terminal."""
         return self._stream is not None and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever a stream has
@@ -86,7 +86,7 @@ _NOWHERE = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashrep
 
 
 def guard() -> None:
-    """Put guards before stdout and stderr of this process. Once, at its start."""
+    """Guard stdout and stderr of this process. Call this once, at its start."""
     # A descriptor that was closed is not left to the next socket or file that is opened.
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass

@@ -1,4 +1,4 @@
-"""`minedraft drafter swap`: change the drafter of a running service."""
+"""`minedraft drafter swap`: replaces the drafter of a running service."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def swap(
         SyncClient(
             address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
         ) as client,
-        err.status("loading and warming up; the old drafter goes on meanwhile"),
+        err.status("loading and warming up; the old drafter keeps drafting"),
     ):
         result = client.swap_drafter(model=model, address=to, replace=replace, timeout_s=timeout)
     out.print(

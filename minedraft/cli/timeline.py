@@ -1,4 +1,4 @@
-"""`minedraft timeline`: the newest steps of both devices as a picture and as a trace."""
+"""`minedraft timeline`: draws the newest steps of both devices, as picture or trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client SDK: `Client` and its synchronous face. Loads no torch."""
+"""The client SDK: `Client` and `SyncClient`. Loads no torch."""
 
 from minedraft.client.client import Client
 from minedraft.client.resume import NO_RETRIES, RetryPolicy

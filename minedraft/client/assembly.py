@@ -1,4 +1,4 @@
-"""Puts the events of one stream together to a completion. Pure; checks the peer's order."""
+"""Assembles the events of a stream into a completion. Pure; checks the peer's order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Sample:
 
 
 class Assembly:
-    """The output of one request so far.
+    """Collects the output of one request.
 
     Args:
         num_samples: Samples the request asked for.
@@ -37,7 +37,7 @@ class Assembly:
         return all(sample.finished is not None for sample in self._samples)
 
     def push(self, event: Event) -> None:
-        """Take the next event.
+        """Add the next event.
 
         Raises:
             ProtocolError: an event that cannot come now.

@@ -1,4 +1,4 @@
-"""The client of a coordinator: ask, stream, steer. Async; no protobuf in, none out.
+"""The asyncio client of a coordinator: generate, stream, operate. No protobuf in or out.
 
 A generation survives the coordinator's absence (see `resume`); every other call fails at once,
 and says by its class whether a retry makes sense.
@@ -85,7 +85,7 @@ class Client:
         security: SecurityConfig | None = None,
         http_proxy: bool = False,
     ) -> Self:
-        """Connect to a coordinator and make sure that it is one.
+        """Connect to a coordinator and check that it is one.
 
         Args:
             address: `host:port`.
@@ -203,7 +203,7 @@ class Client:
         timeout_s: float | None = None,
         **options: Unpack[GenerateOptions],
     ) -> Completion:
-        """Generate and wait for the whole answer; arguments as for `stream`.
+        """Generate and wait for the whole answer. Takes the arguments of `stream`.
 
         Raises:
             RequestError: the request is at fault, its deadline passed, or somebody else aborted it.
@@ -215,7 +215,7 @@ class Client:
         return await stream.collect()
 
     async def abort(self, *request_ids: str) -> int:
-        """Abort requests by id; unknown and finished ones are fine.
+        """Abort requests by id. Unknown and finished ids do no harm.
 
         Requests that this client streams, and, where callers prove who they are, all that the
         same certificate names or token began. Others' are as good as unknown.
@@ -230,7 +230,7 @@ class Client:
         return await self._stub.abort(ids, tokens, timeout_s=_CALL_TIMEOUT_S)
 
     async def model_info(self) -> TargetInfo:
-        """Read what the target model is and what limits a request."""
+        """Read the target model and the limits of a request."""
         return await self._stub.get_model_info(timeout_s=_CALL_TIMEOUT_S)
 
     async def server_info(self) -> ServerInfo:
@@ -238,13 +238,13 @@ class Client:
         return await self._stub.get_server_info(timeout_s=_CALL_TIMEOUT_S)
 
     async def status(self) -> Status:
-        """Read batches, phases, KV use, workers and totals."""
+        """Read batches, phases, KV blocks, workers and totals."""
         return await self._stub.get_status(timeout_s=_CALL_TIMEOUT_S)
 
     async def set_mode(
         self, *, num_batches: int, max_batch_size: int, num_draft_tokens: int
     ) -> None:
-        """Change how requests rotate: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k).
+        """Set the mode: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k).
 
         Raises:
             PreconditionError: requests are live and more than `num_draft_tokens` would change.
@@ -261,7 +261,7 @@ class Client:
         replace: str = "",
         timeout_s: float = SWAP_TIMEOUT_S,
     ) -> SwapResult:
-        """Change the drafter while requests run; the old one serves until the new one can.
+        """Swap the drafter under load: the old one drafts until the new one has caught up.
 
         Args:
             model: A directory that the drafter process loads beside its present model.
@@ -292,7 +292,7 @@ class Client:
 
 
 def _identify(security: SecurityConfig) -> Credentials:
-    """Read the files, and follow them from now on."""
+    """Read the credential files and watch them for changes."""
     credentials = Credentials(security, own=(Role.ADMIN, Role.CLIENT, Role.MONITOR))
     if security.token_file and not credentials.own_token:
         raise ConfigError(
@@ -304,7 +304,7 @@ def _identify(security: SecurityConfig) -> Credentials:
 
 
 def _proxy(*, used: bool) -> str:
-    """Say what became of the environment's proxy; nothing where it names none."""
+    """Log whether the client uses the proxy that the environment names, if it names one."""
     host = urlsplit(getproxies().get("http", "")).hostname  # without the password it may have
     if not host:
         return ""

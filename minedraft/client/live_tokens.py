@@ -1,4 +1,4 @@
-"""The secrets of the requests that a client reads: what shows that they are its own to abort."""
+"""Keeps one secret per request that a client reads; the secret proves that it may abort it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _NUM_TOKEN_BYTES: Final = 16
 
 
 def draw_token() -> bytes:
-    """Draw the secret of one request."""
+    """Draw a secret for one request."""
     return secrets.token_bytes(_NUM_TOKEN_BYTES)
 
 
 class LiveTokens:
-    """Secrets by request id, as long as the requests' events are read."""
+    """Secrets by request id, while the client reads the requests' events."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, list[bytes]] = {}
 
     def proofs(self, request_ids: Iterable[str]) -> tuple[list[str], list[bytes]]:
-        """Return ids and, for each, a secret to show; one that several requests have comes often.
+        """Return ids with one secret each. An id that several requests share appears several times.
 
         A secret that is not known here is empty.
         """
@@ -38,7 +38,7 @@ class LiveTokens:
     async def keep(
         self, request: GenerationRequest, events: AsyncGenerator[Event, None]
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events of a request, and keep its secret meanwhile."""
+        """Yield the events of a request and keep its secret until they end."""
         request_id = request.request_id
         self._add(request_id, request.resume_token)
         try:

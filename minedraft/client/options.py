@@ -25,7 +25,7 @@ Prompt = str | tuple[int, ...] | list[int]
 
 
 class GenerateOptions(TypedDict, total=False):
-    """What `generate` and `stream` take by keyword. `SamplingParams` documents the ranges."""
+    """Keyword arguments of `generate` and `stream`. `SamplingParams` documents the ranges."""
 
     temperature: float
     top_k: int
@@ -46,7 +46,7 @@ class GenerateOptions(TypedDict, total=False):
     bad_words: Sequence[str]
     allowed_token_ids: Sequence[int]
     seed: int | None
-    """Same seed, same output, whatever is drafted, with coupled acceptance, the default."""
+    """With coupled acceptance, the default, the same seed gives the same output with any drafts."""
     logprobs: int | None
     n: int
     speculation: Speculation
@@ -55,7 +55,7 @@ class GenerateOptions(TypedDict, total=False):
     request_id: str
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
     parse_special_tokens: bool
-    """Whether a special token spelled out in a text prompt is that token; default: it is not."""
+    """Whether a text prompt may spell out special tokens. By default such a spelling is text."""
     debug: DebugOptions | None
     """Benchmarks and tests only: a server refuses it unless it was started to take it."""
 
@@ -64,7 +64,7 @@ _TUPLES = ("stop_token_ids", "bad_words", "allowed_token_ids")
 _MAY_BE_NONE = ("max_tokens", "seed", "logprobs", "debug")
 _NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens", "debug")
 _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
-"""What can be iterated over and is still no list: bytes would pass for token ids."""
+"""Iterables that are no lists of token ids; bytes would pass for one."""
 
 
 def build_request(
@@ -72,7 +72,7 @@ def build_request(
     messages: Sequence[Message | Mapping[str, str]] | None,
     options: GenerateOptions,
 ) -> GenerationRequest:
-    """Turn what a caller wrote into a request.
+    """Turn keyword arguments into a request.
 
     Raises:
         InvalidRequestError: both or neither of `prompt` and `messages`, a message without role
@@ -124,7 +124,7 @@ def _path(name: str) -> str:
 
 
 def _check_n(value: object) -> None:
-    """A client keeps what it holds of every sample, so it must not count on the service here."""
+    """Check `n`: the client keeps the tokens of every sample, so it bounds n by itself."""
     if not isinstance(value, Integral) or not 1 <= int(value) <= MAX_SAMPLES:
         _refuse("sampling.n", value, f"an integer 1..{MAX_SAMPLES}")
 

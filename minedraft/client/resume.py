@@ -1,4 +1,4 @@
-"""Go on with a stream that broke: same request, same seed, the tokens already held.
+"""Continues a broken stream: same request, same seed, the tokens that the client holds.
 
 Generation is safe to retry by construction: a retry never repeats or changes anything that came; it
 continues where the deltas ended, text included, because text is a function of the tokens. With
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How a client goes on when the coordinator is away, full or going down.
+    """How a client retries while the coordinator is away, full or draining.
 
     Retries stop at the request's own deadline in any case.
     """
@@ -36,21 +36,21 @@ class RetryPolicy:
     """Longest time from the first failure since the last event before it gives up; 0: never retry.
     A stream that is just quiet, in the queue say, uses up none of it."""
     first_delay_s: float = 0.1
-    """Pause before the first retry; doubled for each further one."""
+    """Pause before the first retry; doubles with each retry."""
     max_delay_s: float = 2.0
     """Longest pause, unless the server asks for a longer one."""
     on_wait: Callable[[MineDraftError], None] | None = None
-    """Told before each pause what is waited for; on the client's own thread."""
+    """Called before each pause with the failure, on the client's own thread."""
 
 
 NO_RETRIES = RetryPolicy(patience_s=0.0)
 _MAX_DOUBLINGS = 64
-"""Far beyond any longest pause; 2.0**1024 is no float."""
+"""Most doublings: far beyond the longest pause, and 2.0**1024 is no float."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """What has arrived of one sample."""
+    """The tokens of one sample so far."""
 
     token_ids: list[int] = field(default_factory=list)
     is_finished: bool = False
@@ -58,15 +58,15 @@ class _Held:
 
 @dataclass(slots=True)
 class _Failures:
-    """The failures since the last event."""
+    """Counts the failures since the last event."""
 
     policy: RetryPolicy
     count: int = 0
     first: float = 0.0
-    """When the first one came."""
+    """Time of the first failure."""
 
     def add(self, err: Exception, now: float, jitter: float) -> float:
-        """Note one more; returns the pause after it."""
+        """Count one failure and return the pause after it."""
         if not self.count:
             self.first = now
         doubled = self.policy.first_delay_s * 2.0 ** min(self.count, _MAX_DOUBLINGS)
@@ -90,7 +90,7 @@ async def resuming(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> AsyncGenerator[Event, None]:
-    """Yield the events of a request, across as many calls as it takes.
+    """Yield the events of a request, over as many calls as necessary.
 
     Args:
         request: What was asked.

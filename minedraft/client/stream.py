@@ -1,4 +1,4 @@
-"""One generation as it arrives. Leaving the loop over it aborts the request."""
+"""One generation, delta by delta. Leaving the loop over it aborts the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GenerationStream:
-    """Deltas of one request, by `async for`, once.
+    """Iterates once over the deltas of a request, with `async for`.
 
     The request starts with the loop. However the loop ends early (`break`, `return`, an
     exception, cancellation), the call is cancelled and the server aborts the request. Where
@@ -39,17 +39,17 @@ class GenerationStream:
         self._open = events
         self._assembly: Assembly | None = None
         self.is_abort_ours = False
-        """Whether the one who reads has asked for the abort: then it is an end like others."""
+        """Whether the reader asked for the abort; then the abort is a regular end."""
 
     @property
     def request_id(self) -> str:
-        """Id to abort by; empty until the server has said it."""
+        """Id for `abort`; empty until the server has sent it."""
         started = self._assembly.started if self._assembly else None
         return started.request_id if started else self._request.request_id
 
     @property
     def completion(self) -> Completion:
-        """The whole answer, once the loop has run to its end.
+        """The whole answer, after the loop has ended.
 
         Raises:
             PreconditionError: the stream has not ended.

@@ -1,4 +1,4 @@
-"""The client for code without an event loop: a thin face of `Client` on a thread of its own."""
+"""The client for code without an event loop. Runs `Client` on a thread of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class SyncStream:
-    """Deltas of one request, by `for`, once. Leaving the loop aborts the request."""
+    """Iterates once over the deltas of a request, with `for`. Leaving the loop aborts it."""
 
     def __init__(
         self, stream: GenerationStream, run: Callable[[Coroutine[Any, Any, Any]], Any]
@@ -44,12 +44,12 @@ class SyncStream:
 
     @property
     def request_id(self) -> str:
-        """Id to abort by; empty until the server has said it."""
+        """Id for `abort`; empty until the server has sent it."""
         return self._stream.request_id
 
     @property
     def completion(self) -> Completion:
-        """The whole answer, once the loop has run to its end."""
+        """The whole answer, after the loop has ended."""
         return self._stream.completion
 
     def __iter__(self) -> Iterator[Delta]:
@@ -68,7 +68,7 @@ class SyncStream:
 
 
 class SyncClient:
-    """A connection to a coordinator for synchronous code; connects at once. Use `with`.
+    """A connection to a coordinator for synchronous code. It connects at once. Use `with`.
 
     It belongs to the process that made it. In a fork (gunicorn's preload, celery's prefork,
     multiprocessing's 'fork') every call raises `PreconditionError`, and so does a client made there
@@ -210,7 +210,7 @@ class SyncClient:
         replace: str = "",
         timeout_s: float = SWAP_TIMEOUT_S,
     ) -> SwapResult:
-        """Change the drafter while requests run; see `Client.swap_drafter`."""
+        """As `Client.swap_drafter`."""
         return self._run(
             self._client.swap_drafter(
                 model=model, address=address, replace=replace, timeout_s=timeout_s
@@ -247,7 +247,7 @@ class SyncClient:
 
 
 async def _end_others() -> None:
-    """End every task but this one: a thread waits for each of them."""
+    """Cancel every other task: a thread waits for each of them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,1 +1,1 @@
-"""Make a drafter out of a target: some of its layers, trained on its own answers."""
+"""Makes a drafter from some layers of a target, trained on the target's own answers."""

@@ -1,4 +1,4 @@
-"""How much of a drafter a target accepts, greedy, by dense forwards: slow to ask, hard to doubt.
+"""Measures greedy acceptance with dense forward passes: slow, but simple enough to trust.
 
 It refuses to use the engine: this is the figure the engine's own acceptance is held against. A
 greedy draft is right up to its first mismatch, and up to there it continues the target's own text,
@@ -25,13 +25,13 @@ class AcceptanceReport:
     """Counts over all prompts."""
 
     num_tokens: int
-    """Target tokens after the first of each answer, which prefill yields."""
+    """Target tokens, without the first of each answer, which prefill yields."""
     num_matches: int
-    """Of these, tokens that are also the drafter's own choice after the same text."""
+    """Of these, tokens that the drafter chooses as well after the same text."""
     num_steps: int
     """Verify steps."""
     num_proposed: int
-    """k a step: drafts past the end of an answer count as refused, since nobody knew of the end."""
+    """k per step. Drafts past the end of an answer count as refused."""
     num_accepted: int
 
     @property
@@ -46,7 +46,7 @@ class AcceptanceReport:
 
     @property
     def tokens_per_step(self) -> float:
-        """Mean tokens a verify step, accepted ones and the target's own."""
+        """Mean tokens per verify step, accepted ones and the target's own."""
         return self.num_tokens / max(1, self.num_steps)
 
 

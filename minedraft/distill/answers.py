@@ -56,7 +56,7 @@ def encode_prompts(
     prompts: Sequence[str],
     options: DistillOptions,
 ) -> list[list[int]]:
-    """Token ids of the prompts as the target is spoken to, shortest first, too long ones left out.
+    """Tokenize the prompts with the chat template, shortest first; drop those that are too long.
 
     Raises:
         ConfigError: None is left.
@@ -84,7 +84,7 @@ def collect_answers(
     options: DistillOptions,
     progress: Progress,
 ) -> list[Answer]:
-    """Let the target answer, or read what an earlier run wrote.
+    """Let the target answer, or read the answers of an earlier run.
 
     Args:
         target: In evaluation mode.
@@ -118,7 +118,7 @@ def collect_answers(
 
 
 def _claim(directory: Path, prompts: Sequence[list[int]], options: DistillOptions) -> None:
-    """Make the directory, or make sure that it was begun for the same answers."""
+    """Make the directory, or check that it holds the same answers."""
     source = {
         "target": str(options.target),
         "prompts": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
@@ -145,7 +145,7 @@ def _generate(
     is_greedy: bool,
     seed: int,
 ) -> list[list[int]]:
-    """Prompt and answer of each row, the end token included, padding removed."""
+    """Return prompt and answer of each row, with the end token, without padding."""
     width = max(map(len, prompts))
     ends = target.generation_config.eos_token_id
     end_ids = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
@@ -172,7 +172,7 @@ def _generate(
 def _score(
     target: PreTrainedModel, token_ids: list[int], num_prompt_tokens: int, options: DistillOptions
 ) -> Answer:
-    """The target's likeliest tokens at every answer position, at temperature 1."""
+    """Compute the target's likeliest tokens at every answer position, at temperature 1."""
     ids = torch.tensor(token_ids)
     num_answer_tokens = len(token_ids) - num_prompt_tokens
     # The last token predicts nothing that is kept; the head runs on the answer positions alone.
@@ -183,7 +183,7 @@ def _score(
 
 
 def _save(path: Path, answers: Sequence[Answer]) -> None:
-    """Write a batch in one go: a file that is there is whole."""
+    """Write a batch atomically."""
     tensors = {}
     for i, answer in enumerate(answers):
         tensors[f"{i:04d}.token_ids"] = answer.token_ids.int()

@@ -1,4 +1,4 @@
-"""What a distillation can be told, with the values that made models/smollm2-135m-drafter. Pure."""
+"""Options of a distillation; the defaults made models/smollm2-135m-drafter. Pure."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class DistillOptions:
     layers: tuple[int, ...] = ()
     """Target layers to start from, ascending; empty: the first three and the last."""
     max_new_tokens: int = 200
-    """Longest answer, tokens."""
+    """Most tokens per answer."""
     max_prompt_tokens: int = 512
-    """Longer prompts are left out."""
+    """Most tokens per prompt; longer ones are dropped."""
     generation_batch: int = 16
-    """Prompts answered at a time."""
+    """Prompts per generation batch."""
     greedy_share: float = 0.6
     """Share of the answers that are greedy, 0..1; the others are sampled."""
     temperature: float = 0.7
-    """Of the sampled answers, > 0."""
+    """Temperature of the sampled answers, > 0."""
     num_logprobs: int = 32
     """Log-probabilities of the target kept at every position, 1..1024."""
     soft_share: float = 0.6
@@ -39,7 +39,7 @@ class DistillOptions:
     epochs: float = 3.4
     """Passes over the answers, > 0."""
     tokens_per_batch: int = 3500
-    """Tokens of a training batch, padding left out."""
+    """Tokens per training batch, without padding."""
     peak_learning_rate: float = 1e-3
     warmup_steps: int = 20
     seed: int = 0

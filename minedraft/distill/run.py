@@ -1,4 +1,4 @@
-"""The job behind `minedraft distill`, from prompts to a drafter on disk.
+"""Runs `minedraft distill`, from prompts to a drafter on disk.
 
 It refuses to measure acceptance on its training prompts: that is `acceptance`, with other prompts.
 """
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """What a distillation made."""
+    """The directories that a distillation made."""
 
     layers_dir: Path
     """config.json, model.safetensors (layers and final norm only) and distill.json."""

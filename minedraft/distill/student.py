@@ -1,4 +1,4 @@
-"""The student: some layers of the target and its final norm, on the target's embedding and head.
+"""The student: layers and final norm copied from the target, on its embedding and head.
 
 It refuses targets whose head is more than one matrix (a bias, a soft cap): training would learn
 another distribution than the one that is served.
@@ -27,7 +27,7 @@ _HEAD_EXTRAS: Final = ("final_logit_softcapping", "logit_scale", "logits_scaling
 
 
 def choose_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
-    """The layers to start from: those asked for, else the first three and the last.
+    """Choose the layers to start from; by default the first three and the last.
 
     Raises:
         ConfigError: One of them is not in the target.
@@ -85,7 +85,7 @@ def save_layers(student: PreTrainedModel, directory: Path, dtype: torch.dtype) -
 
 
 def _student_name(name: str, layers: Sequence[int]) -> str | None:
-    """The student's name of a target tensor, None if it has none."""
+    """Return the student's name for a tensor of the target; None if it has none."""
     if not name.startswith(_LAYER_PREFIX):
         return name
     number, rest = name.removeprefix(_LAYER_PREFIX).split(".", 1)

@@ -1,4 +1,4 @@
-"""Teach the student the target's distribution at the answer positions.
+"""Trains the student on the target's distribution at the answer positions.
 
 It refuses to write files. Loss: a share of cross-entropy to the target's renormalised likeliest
 tokens, the rest to its top token, over the vocabulary that occurs in the answers (the other tokens'
@@ -32,7 +32,7 @@ _REPORT_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TrainReport:
-    """How training went."""
+    """Losses and agreement of a training run."""
 
     num_steps: int
     first_loss: float
@@ -99,7 +99,7 @@ def train(
 def _forward(
     student: PreTrainedModel, answers: Sequence[Answer], head: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run a batch.
+    """Train on a batch.
 
     Returns:
         Logits over the vocabulary that occurs [A, S], the target's ids [A, n] and log-probabilities
@@ -124,7 +124,7 @@ def _forward(
 
 
 def _loss(logits: Tensor, classes: Tensor, logprobs: Tensor, soft_share: float) -> Tensor:
-    """Mix of soft and hard cross-entropy.
+    """Mix soft and hard cross-entropy.
 
     Args:
         logits: [A, S] float32.
@@ -137,7 +137,7 @@ def _loss(logits: Tensor, classes: Tensor, logprobs: Tensor, soft_share: float) 
 
 
 def _plan(answers: Sequence[Answer], options: DistillOptions) -> list[list[int]]:
-    """Indices of each batch of all epochs: alike lengths together, batches in random order."""
+    """Return the indices of each batch: similar lengths together, batches in random order."""
     lengths = [len(a.token_ids) for a in answers]
     draw = random.Random(options.seed)
     batches: list[list[int]] = []
@@ -157,7 +157,7 @@ def _plan(answers: Sequence[Answer], options: DistillOptions) -> list[list[int]]
 
 
 def _rate_share(step: int, warmup_steps: int, num_steps: int) -> float:
-    """Share of the peak rate: linear up, then a cosine down to 5 %."""
+    """Return the share of the peak rate: linear warm-up, then a cosine down to 5 %."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     done = (step - warmup_steps) / max(1, num_steps - warmup_steps)

@@ -1,1 +1,1 @@
-"""Demo models: fetched by hash, converted once, kept whole in a cache (needs the worker extra)."""
+"""Fetches demo models by hash, converts them once and caches them (needs the worker extra)."""

@@ -1,4 +1,4 @@
-"""Make a complete draft model from layers that share the target's embedding, head and tokenizer.
+"""Makes a complete draft model: its own layers, the target's embedding, head and tokenizer.
 
 It refuses layers that do not fit the target: another hidden size, another vocabulary, a tensor too
 many or too few. The embedding is copied, because whatever loads a model wants a complete directory.
@@ -32,7 +32,7 @@ _TOKENIZER_FILES: Final = (
     "generation_config.json",
 )
 _SHARED: Final = ("model.embed_tokens.weight", "lm_head.weight")
-"""Tensors that are the target's; the second only where it is not tied to the first."""
+"""Tensors of the target; the second exists only where it is not tied to the first."""
 
 
 def assemble(layers_dir: Path, target_dir: Path, directory: Path) -> None:
@@ -77,7 +77,7 @@ def assemble(layers_dir: Path, target_dir: Path, directory: Path) -> None:
 
 
 def tensor_files(directory: Path) -> dict[str, Path]:
-    """Which safetensors file holds which tensor, sharded or not.
+    """Map each tensor to its safetensors file, sharded or not.
 
     Raises:
         ModelError: There is no safetensors file, or not all of one.
@@ -112,7 +112,7 @@ def read_tensors(directory: Path, names: Iterable[str]) -> dict[str, torch.Tenso
 
 
 def _config(directory: Path) -> Any:  # noqa: ANN401 (every architecture has a class of its own)
-    """The configuration of a model directory."""
+    """Read the configuration of a model directory."""
     found = read_object(directory / "config.json")
     if found is None:
         raise ModelError(f"model {directory}: config.json is missing")

@@ -1,4 +1,4 @@
-"""Where models live on this machine, and how a directory gets there all at once or not at all.
+"""The model cache of this machine. A directory appears there complete or not at all.
 
 It refuses to know what is in a model. Layout: ``<cache>/models/<name>/`` are complete directories,
 ``<cache>/downloads/`` holds files on their way, ``<cache>/locks/`` one lock a name.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 PROVENANCE_FILE: Final = "minedraft_source.json"
-"""Says what a directory was made from; a directory made from anything else is made anew."""
+"""File that records what a directory was made from; after a change it is made again."""
 
 _LOCK_TIMEOUT_S: Final = 3600.0
 
@@ -44,7 +44,7 @@ def cache_root(cache_dir: str | Path | None = None) -> Path:
 
 @contextmanager
 def locked(cache: Path, name: str, *, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock of one name, so that two processes never make the same thing at once.
+    """Hold the lock of one name, so that only one process makes a directory.
 
     The lock is the kernel's: it falls with the process that holds it, however that ends.
 
@@ -112,7 +112,7 @@ def build_directory(
 
 
 def is_current(directory: Path, provenance: Mapping[str, object]) -> bool:
-    """Whether a complete directory is there and was made from exactly this."""
+    """Whether the directory is complete and was made from exactly this."""
     try:
         found = json.loads((directory / PROVENANCE_FILE).read_text())
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):

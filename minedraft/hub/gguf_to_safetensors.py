@@ -1,4 +1,4 @@
-"""Turn one GGUF file into a Hugging Face directory: bf16 safetensors, config, tokenizer.
+"""Turns one GGUF file into a Hugging Face directory: bf16 safetensors, config, tokenizer.
 
 It refuses what it was not checked on: other architectures than those of `_ARCHITECTURES`, other
 pre-tokenizers than those of `gguf_tokenizer`, and a file with a tensor too many or too few.
@@ -109,7 +109,7 @@ def save_model(
 
 
 def _read_config(gguf_path: Path) -> PreTrainedConfig:
-    """The configuration, without what GGUF's own spelling leaves in it."""
+    """Build the configuration, without leftovers of GGUF's spelling."""
     config = AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
     # GGUF keeps fp32: 9.99999997e-07 is what 1e-06 looks like after that.
     config.rms_norm_eps = float(str(np.float32(config.rms_norm_eps)))
@@ -174,6 +174,6 @@ def _restore_rotary_order(values: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def _field(reader: gguf.GGUFReader, key: str) -> object:
-    """A metadata value, None if the file has none."""
+    """Return a metadata value; None if the file has none."""
     field = reader.fields.get(key)
     return None if field is None else field.contents()

@@ -1,4 +1,4 @@
-"""Write the tokenizer of a GGUF file as tokenizer.json and tokenizer_config.json.
+"""Writes the tokenizer of a GGUF file as tokenizer.json and tokenizer_config.json.
 
 It refuses a pre-tokenizer it does not know: a wrong one splits text at other places than in
 training, and nothing would show it but worse answers.
@@ -27,7 +27,7 @@ _UNUSED: Final = 5
 
 
 def save_tokenizer(reader: gguf.GGUFReader, gguf_path: Path, directory: Path) -> None:
-    """Convert, complete what transformers leaves out, and save.
+    """Convert, add what transformers leaves out, and save.
 
     Args:
         reader: The open file.
@@ -56,7 +56,7 @@ def save_tokenizer(reader: gguf.GGUFReader, gguf_path: Path, directory: Path) ->
 
 
 def _drop_unused(reader: gguf.GGUFReader, path: Path) -> None:
-    """Take the padding rows out of the vocabulary, so that it is the authors' own.
+    """Remove the padding rows, so that the vocabulary equals the authors' own.
 
     The ids stay in the model (its vocab_size is padded), they just have no text any more.
     """
@@ -72,7 +72,7 @@ def _drop_unused(reader: gguf.GGUFReader, path: Path) -> None:
 
 
 def _complete_smollm(tokenizer: Tokenizer) -> None:
-    """Every digit a token of its own, split off before anything else.
+    """Split off every digit as its own token, before anything else.
 
     transformers 5.24 has no entry for ``smollm`` and falls back to GPT-2's splitting, which differs
     for white space before a digit.
@@ -99,6 +99,6 @@ _COMPLETIONS: Final[Mapping[tuple[object, object], Callable[[Tokenizer], None]]]
 
 
 def _contents(reader: gguf.GGUFReader, key: str) -> object:
-    """A metadata value, None if the file has none."""
+    """Return a metadata value; None if the file has none."""
     field = reader.fields.get(key)
     return None if field is None else field.contents()

@@ -1,4 +1,4 @@
-"""Fetch one file from the Hugging Face hub, or say that the hub cannot be used.
+"""Fetches one file from the Hugging Face hub, or reports that the hub cannot be used.
 
 It verifies nothing: `download` checks the bytes. No token is sent: the demo's models are public.
 """

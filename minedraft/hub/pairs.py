@@ -1,4 +1,4 @@
-"""Make a pair of demo models ready on this machine: fetched, verified, converted, complete.
+"""Prepares a pair of demo models on this machine: fetches, verifies, converts, completes.
 
 It refuses to hand out anything half-made: each directory appears under its name only when it is
 whole, and one process at a time makes it.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _FORMAT: Final = 1
-"""Raise it when the conversion changes, so that directories made before are made anew."""
+"""Raise this when the conversion changes; older directories are then made again."""
 
 _SPACE_FACTOR: Final = 5
 """Room wanted, in sizes of the GGUF file: itself, a wheel, and four-bit blocks widened to bf16."""
@@ -46,7 +46,7 @@ class Pair:
 def ensure_pair(
     name: str, *, cache_dir: str | Path | None = None, progress: Progress | None = None
 ) -> Pair:
-    """Return the directories of a pair, making them on the first call.
+    """Return the directories of a pair; the first call makes them.
 
     Args:
         name: A row of `minedraft.hub.sources.PAIRS`.
@@ -74,7 +74,7 @@ def checkout_root() -> Path:
 
 
 def _ensure_gguf(model: GgufModel, cache: Path, progress: Progress) -> Path:
-    """Fetch and convert, unless that was done before."""
+    """Fetch and convert, unless an earlier call did."""
     provenance = {"format": _FORMAT, "gguf_sha256": model.sha256}
     final = cache / "models" / model.name
     if is_current(final, provenance):
@@ -94,7 +94,7 @@ def _ensure_gguf(model: GgufModel, cache: Path, progress: Progress) -> Path:
 
 
 def _ensure_shared(draft: SharedLayers, layers_dir: Path, target_dir: Path, cache: Path) -> Path:
-    """Assemble, unless that was done before from the same layers and the same target."""
+    """Assemble, unless an earlier call did from the same layers and the same target."""
     weights = layers_dir / "model.safetensors"
     if not weights.exists():
         raise ConfigError(
@@ -116,7 +116,7 @@ def _ensure_shared(draft: SharedLayers, layers_dir: Path, target_dir: Path, cach
 
 
 def _check_space(model: GgufModel, cache: Path) -> None:
-    """Say now that the disk is too small, not after a gigabyte."""
+    """Refuse a disk that is too small before the download begins."""
     wanted = model.size_bytes * _SPACE_FACTOR
     free = shutil.disk_usage(cache).free
     if free < wanted:

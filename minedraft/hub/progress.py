@@ -1,4 +1,4 @@
-"""How long jobs tell a person how far they are. It refuses to decide anything: callers may drop it.
+"""Shows the progress of long jobs. Decides nothing: callers may drop it.
 
 `Progress` is the callback every job of the hub and of `distill` takes; `RichProgress` is the one
 that draws bars.
@@ -31,7 +31,7 @@ Unit = Literal["bytes", "items"]
 
 
 class Progress(Protocol):
-    """Called with where a stage is. Calls come from one thread, ``done`` never falls in a stage."""
+    """Receives the progress of a stage, from one thread; ``done`` never falls within a stage."""
 
     def __call__(self, stage: str, done: int, total: int, unit: Unit) -> None:
         """Report.
@@ -49,7 +49,7 @@ def no_progress(stage: str, done: int, total: int, unit: Unit) -> None:
 
 
 class RichProgress:
-    """One bar a stage, drawn on the console (None: standard error) while the context is open."""
+    """Draws one bar per stage on the console (None: stderr) while the context is open."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._bars = RichBars(

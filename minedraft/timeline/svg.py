@@ -1,4 +1,4 @@
-"""A Gantt chart of the two devices as SVG: who worked on which batch when. Pure; no plot library.
+"""Draws a Gantt chart of the two devices as SVG. Pure; no plot library.
 
 One lane a device, one colour a batch, the step's number in its box. Idle time is white.
 """

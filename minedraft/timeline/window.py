@@ -1,4 +1,4 @@
-"""Which spans a picture shows. Pure."""
+"""Selects the spans of a picture. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAUSE_NS = 1_000_000_000
 
 
 def last_steps(spans: Sequence[Span], num_steps: int) -> tuple[Span, ...]:
-    """Pick the spans of the newest verify steps, with what the drafter did meanwhile.
+    """Pick the newest verify steps and the draft steps of the same time.
 
     A pause in which nobody asked for anything ends the picture: it would squeeze the rest.
 
