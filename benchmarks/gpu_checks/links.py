@@ -22,7 +22,7 @@ import grpc
 from gpu_checks.check import CheckFailed, Figures, Setting, SkipCheck, require
 from minedraft.errors import MineDraftError
 from minedraft.link import form, nccl_library
-from minedraft.link.local import NETWORK
+from minedraft.link.local import LocalNetwork
 from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import DraftedRow, DraftPacket
 from minedraft.packets.spec import LinkSpec, Transport
@@ -87,16 +87,18 @@ def link_nccl_again_and_again(setting: Setting) -> Figures:
 async def _local(setting: Setting) -> Figures:
     lost = Lost()
     spec = _spec("local", Transport.LOCAL, "127.0.0.1:1")
+    network = LocalNetwork()
+    options = LinkOptions(network=network)
     sender, receiver = await asyncio.gather(
-        form.form_sender(spec, on_lost=lambda *_: None),
-        form.form_receiver(spec, on_lost=lost, vocab_size=1000),
+        form.form_sender(spec, on_lost=lambda *_: None, options=options),
+        form.form_receiver(spec, on_lost=lost, vocab_size=1000, options=options),
     )
     times_us = []
     for step in range(_count(setting)):
         sender.send(DraftPacket(1, step, 0, _rows(time.monotonic_ns())))
         times_us.append(_age_us(await receiver.take(step, 5)))
     started = time.monotonic()
-    NETWORK.link(spec.name).kill()
+    network.link(spec.name).kill()
     return {**_percentiles(times_us), "lost_ms": await lost.after(started)}
 
 

@@ -26,21 +26,25 @@ log = structlog.get_logger(__name__)
 _DEFAULTS = LinkOptions()
 
 
-def available_transports(device: str = "cpu") -> tuple[str, ...]:
-    """Name the transports that a worker can use; nccl only where it is installed and has a device.
+def available_transports(options: LinkOptions = _DEFAULTS) -> tuple[str, ...]:
+    """Name the transports that a worker can use.
+
+    nccl only where it is installed and has a device; local only in tests that gave it a network.
 
     Args:
-        device: The torch device of the worker's model.
+        options: Settings of this service.
     """
-    always = (Transport.LOCAL.value, Transport.GLOO.value, Transport.GRPC.value)
-    if not device.startswith("cuda"):
-        return always
-    try:
-        nccl_library.load(device)
-    except ConfigError as err:
-        log.warning("nccl.unavailable", device=device, why=str(err))
-        return always
-    return (*always, Transport.NCCL.value)
+    found = [Transport.GLOO.value, Transport.GRPC.value]
+    if options.network is not None:
+        found.append(Transport.LOCAL.value)
+    if options.device.startswith("cuda"):
+        try:
+            nccl_library.load(options.device)
+        except ConfigError as err:
+            log.warning("nccl.unavailable", device=options.device, why=str(err))
+        else:
+            found.append(Transport.NCCL.value)
+    return tuple(found)
 
 
 async def form_sender(
@@ -48,7 +52,6 @@ async def form_sender(
     *,
     on_lost: OnLost,
     options: LinkOptions = _DEFAULTS,
-    network: LocalNetwork = local.NETWORK,
 ) -> DraftSender:
     """Form the drafter's end.
 
@@ -56,7 +59,6 @@ async def form_sender(
         spec: The coordinator's order.
         on_lost: See `OnLost`.
         options: Settings of this service.
-        network: Where the ends of `local` links meet.
 
     Raises:
         ConfigError: this process cannot use that transport; says what is missing.
@@ -64,7 +66,7 @@ async def form_sender(
     """
     match spec.transport:
         case Transport.LOCAL:
-            return await local.form_sender(spec, on_lost=on_lost, network=network)
+            return await local.form_sender(spec, on_lost=on_lost, network=_network(options))
         case Transport.GRPC:
             return await grpc.form_sender(spec, on_lost=on_lost, options=options)
         case Transport.GLOO:
@@ -84,7 +86,6 @@ async def form_receiver(
     vocab_size: int,
     rendezvous: Rendezvous | None = None,
     options: LinkOptions = _DEFAULTS,
-    network: LocalNetwork = local.NETWORK,
 ) -> DraftReceiver:
     """Form the verifier's end.
 
@@ -94,7 +95,6 @@ async def form_receiver(
         vocab_size: Rows of the target's embedding; ids at or above it are refused.
         rendezvous: What stands behind this verifier's TokenLink service; not needed by `local`.
         options: Settings of this service.
-        network: Where the ends of `local` links meet.
 
     Raises:
         ConfigError: this process cannot use that transport; says what is missing.
@@ -102,7 +102,7 @@ async def form_receiver(
     """
     if spec.transport is Transport.LOCAL:
         return await local.form_receiver(
-            spec, on_lost=on_lost, vocab_size=vocab_size, network=network
+            spec, on_lost=on_lost, vocab_size=vocab_size, network=_network(options)
         )
     if rendezvous is None:
         raise StateError(f"link {spec.name}: {spec.transport.value} needs a rendezvous")
@@ -117,3 +117,9 @@ async def form_receiver(
     return await form(
         spec, on_lost=on_lost, vocab_size=vocab_size, rendezvous=rendezvous, options=options
     )
+
+
+def _network(options: LinkOptions) -> LocalNetwork:
+    if options.network is None:
+        raise ConfigError("transport local: for tests, which give their workers a network")
+    return options.network

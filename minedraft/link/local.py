@@ -1,7 +1,8 @@
 """Links within one process, with faults to order: what the protocol is tested on. No torch.
 
 Packets go through the same words as everywhere. Nothing here sleeps: a delayed packet waits until
-the test releases it. Two ends that are formed with the same name on one `LocalNetwork` meet.
+the test releases it. Two ends that are formed with the same name on one `LocalNetwork` meet; a
+worker that was given none (`LinkOptions.network`) neither offers nor forms such links.
 """
 
 from __future__ import annotations
@@ -143,10 +144,6 @@ class LocalNetwork:
         """Drop an ended link."""
         with self._lock:
             self._links.pop(name, None)
-
-
-NETWORK = LocalNetwork()
-"""The process's own, where none is given."""
 
 
 class LocalSender:

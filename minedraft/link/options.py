@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from minedraft.errors import ConfigError
 
 if TYPE_CHECKING:
+    from minedraft.link.local import LocalNetwork
     from minedraft.security.credentials import Credentials
 
 
@@ -30,6 +31,8 @@ class LinkOptions:
     also how soon either end notices that the other one has closed."""
     credentials: Credentials | None = None
     """Who a drafter is to the verifier's control plane."""
+    network: LocalNetwork | None = None
+    """Tests: where the ends of `local` links meet. None: this worker has no such links."""
 
     def __post_init__(self) -> None:
         if self.bind_host in {"", "0.0.0.0", "::"}:  # noqa: S104 refused, not used

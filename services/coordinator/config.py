@@ -45,7 +45,7 @@ class CoordinatorConfig:
     max_waiting_requests: int = 1024
     """Longest queue. It also bounds n: every sample begins there."""
     link: str = AUTO
-    """Its transport: nccl, gloo or grpc (local in tests). `auto`: the first that both ends have,
+    """Its transport: nccl, gloo or grpc. `auto`: the first that both ends have,
     gloo only where drafters reach the verifier over loopback."""
     q_width: int = 32
     """Rejection acceptance: tokens sent per draft distribution, 1..64."""

@@ -23,6 +23,7 @@ from minedraft.worker.lifetime import load, serve_worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from minedraft.link.local import LocalNetwork
     from minedraft.services.drafter.config import DrafterConfig
 
 log = structlog.get_logger(__name__)
@@ -35,6 +36,7 @@ async def run(
     *,
     ready: Callable[[str], None] = lambda _address: None,
     stop: asyncio.Event | None = None,
+    network: LocalNetwork | None = None,
 ) -> None:
     """Load, then serve until stopped; a stop does not wait for the load.
 
@@ -42,6 +44,7 @@ async def run(
         config: Settings.
         ready: Called with the bound `host:port` once the model is loaded and the port open.
         stop: Ends it, for tests; otherwise signals do.
+        network: Where `local` links meet, for tests; None: it has none.
 
     Raises:
         ModelError: the model cannot be served.
@@ -52,7 +55,13 @@ async def run(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
         log.info("loading", model=config.model)
-        handler = await load(_handler(config, executor, credentials), device=executor, stop=stop)
+        link_options = LinkOptions(
+            bind_host=config.link_bind_host,
+            device=config.device,
+            credentials=credentials,
+            network=network,
+        )
+        handler = await load(_handler(config, executor, link_options), device=executor, stop=stop)
         if handler is None:
             return
         servicer = DrafterServicer(handler)
@@ -80,7 +89,7 @@ async def run(
 
 
 async def _handler(
-    config: DrafterConfig, executor: DeviceExecutor, credentials: Credentials
+    config: DrafterConfig, executor: DeviceExecutor, link_options: LinkOptions
 ) -> Handler:
     """Load the first model. The handler alone holds it, and lets it go when another one drafts."""
     source = ModelSource(config)
@@ -94,7 +103,5 @@ async def _handler(
         loader=source,
         executor=executor,
         identity=draw_identity(),
-        link_options=LinkOptions(
-            bind_host=config.link_bind_host, device=config.device, credentials=credentials
-        ),
+        link_options=link_options,
     )

@@ -80,7 +80,7 @@ class Handler:
         self._executor = executor
         self._identity = identity
         self._link_options = link_options
-        self._transports = available_transports(link_options.device)
+        self._transports = available_transports(link_options)
         self._links: dict[int, _Link] = {}
         self._lost: set[int] = set()
         """Epochs lost before they were entered; emptied when one of them is."""

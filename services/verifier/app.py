@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from minedraft.link.local import LocalNetwork
     from minedraft.services.verifier.config import VerifierConfig
 
 log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ async def run(
     *,
     ready: Callable[[str], None] = lambda _address: None,
     stop: asyncio.Event | None = None,
+    network: LocalNetwork | None = None,
 ) -> None:
     """Load, then serve until stopped; a stop does not wait for the load.
 
@@ -47,6 +49,7 @@ async def run(
         config: Settings.
         ready: Called with the bound `host:port` once the model is loaded and the port open.
         stop: Ends it, for tests; otherwise signals do.
+        network: Where `local` links meet, for tests; None: it has none.
 
     Raises:
         ModelError: the model cannot be served.
@@ -75,7 +78,9 @@ async def run(
             model=runner.info,
             acceptance=config.acceptance,
             rendezvous=rendezvous,
-            link_options=LinkOptions(bind_host=config.link_bind_host, device=config.device),
+            link_options=LinkOptions(
+                bind_host=config.link_bind_host, device=config.device, network=network
+            ),
             link_address=config.link_address,
         )
         servicer = VerifierServicer(handler)

@@ -56,7 +56,7 @@ class Handler:
         self._info = WorkerInfo(
             identity=identity,
             model=model,
-            transports=available_transports(link_options.device),
+            transports=available_transports(link_options),
             acceptance=acceptance,
             link_address=link_address,
         )

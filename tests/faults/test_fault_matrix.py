@@ -11,7 +11,6 @@ import asyncio
 
 import pytest
 
-from minedraft.link.local import NETWORK
 from minedraft.services.coordinator import engine
 from minedraft.transport import channel
 from minedraft.transport.keepalive import Keepalive
@@ -19,6 +18,7 @@ from tests.faults.faults import IMPATIENT, TABLE, silence
 from tests.faults.hooks import Hooks
 from tests.faults.phases import PHASES
 from tests.faults.world import REQUESTS, a_world, is_up
+from tests.integration.cluster import NETWORK
 
 CELLS = [
     pytest.param(role, fault, phase, link, id=f"{role}-{fault.__name__}-{phase}-{link}")

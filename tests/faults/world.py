@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 
 from minedraft.client import NO_RETRIES, Client, RetryPolicy
 from minedraft.errors import WorkerUnavailableError
-from minedraft.link.local import NETWORK
 from minedraft.services.coordinator.app import run as run_coordinator
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
-from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
 from tests.faults.hooks import Hooks
 from tests.faults.tcp_proxy import Proxy
-from tests.integration.cluster import LOOPBACK, Service
+from tests.integration.cluster import LOOPBACK, NETWORK, Service, run_drafter, run_verifier
 
 PATIENT = RetryPolicy(first_delay_s=0.02, max_delay_s=0.1)
 GREEDY = {"temperature": 0}

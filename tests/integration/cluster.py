@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from minedraft.client import NO_RETRIES, Client
+from minedraft.link.local import LocalNetwork
 from minedraft.services.coordinator.app import run as run_coordinator
 from minedraft.services.coordinator.config import CoordinatorConfig
-from minedraft.services.drafter.app import run as run_drafter
+from minedraft.services.drafter import app as drafter_app
 from minedraft.services.drafter.config import DrafterConfig
-from minedraft.services.verifier.app import run as run_verifier
+from minedraft.services.verifier import app as verifier_app
 from minedraft.services.verifier.config import VerifierConfig
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from minedraft.admin import Status
 
 LOOPBACK = "127.0.0.1:0"
+NETWORK = LocalNetwork()
+"""Where `local` links meet: both workers of a test are in this process."""
+run_drafter = partial(drafter_app.run, network=NETWORK)
+run_verifier = partial(verifier_app.run, network=NETWORK)
 
 
 class Service:

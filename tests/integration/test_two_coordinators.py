@@ -15,12 +15,17 @@ from minedraft.errors import PreconditionError, WorkerUnavailableError
 from minedraft.services.coordinator.app import run as run_coordinator
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.workers import membership as membership_module
-from minedraft.services.drafter.app import run as run_drafter
 from minedraft.services.drafter.config import DrafterConfig
-from minedraft.services.verifier.app import run as run_verifier
 from minedraft.services.verifier.config import VerifierConfig
 from tests.faults.tcp_proxy import Proxy
-from tests.integration.cluster import LOOPBACK, Service, until_status, until_up
+from tests.integration.cluster import (
+    LOOPBACK,
+    Service,
+    run_drafter,
+    run_verifier,
+    until_status,
+    until_up,
+)
 from tests.integration.conftest import gather
 
 SILENCE_S = 15.0

@@ -9,6 +9,7 @@ import pytest
 from minedraft.errors import ConfigError, StateError
 from minedraft.link import form
 from minedraft.link.local import LocalNetwork
+from minedraft.link.options import LinkOptions
 from minedraft.packets.spec import Transport
 from minedraft.transport.rendezvous import Rendezvous
 
@@ -19,12 +20,12 @@ async def test_every_transport_carries_packets_behind_the_same_two_calls(
 ):
     address, rendezvous = control_plane
     spec = make_spec(transport=transport, verifier_address=address)
-    network, lost = LocalNetwork(), losses()
+    options, lost = LinkOptions(network=LocalNetwork()), losses()
     async with asyncio.TaskGroup() as group:
-        sending = group.create_task(form.form_sender(spec, on_lost=losses(), network=network))
+        sending = group.create_task(form.form_sender(spec, on_lost=losses(), options=options))
         receiving = group.create_task(
             form.form_receiver(
-                spec, on_lost=lost, vocab_size=100, rendezvous=rendezvous, network=network
+                spec, on_lost=lost, vocab_size=100, rendezvous=rendezvous, options=options
             )
         )
     sender, receiver = sending.result(), receiving.result()
@@ -46,19 +47,33 @@ async def test_nccl_without_a_cuda_device_is_refused_on_both_ends(make_spec, los
         await form.form_receiver(spec, on_lost=losses(), vocab_size=9, rendezvous=Rendezvous())
 
 
-def test_a_worker_on_the_cpu_has_three_transports():
-    assert form.available_transports("cpu") == ("local", "gloo", "grpc")
+async def test_a_local_link_is_for_those_that_were_given_a_network(make_spec, losses):
+    spec = make_spec(transport=Transport.LOCAL)
+    with pytest.raises(ConfigError, match="transport local: for tests"):
+        await form.form_sender(spec, on_lost=losses())
+    with pytest.raises(ConfigError, match="transport local: for tests"):
+        await form.form_receiver(spec, on_lost=losses(), vocab_size=9)
+
+
+def test_a_worker_offers_local_links_in_tests_only():
+    assert form.available_transports() == ("gloo", "grpc")
+    assert form.available_transports(LinkOptions(network=LocalNetwork())) == (
+        "gloo",
+        "grpc",
+        "local",
+    )
 
 
 def test_a_worker_on_cuda_has_nccl_only_where_it_can_be_loaded(monkeypatch):
     monkeypatch.setattr(form.nccl_library, "load", lambda _device: object())
-    assert form.available_transports("cuda:1") == ("local", "gloo", "grpc", "nccl")
+    options = LinkOptions(device="cuda:1")
+    assert form.available_transports(options) == ("gloo", "grpc", "nccl")
 
     def load(_device):
         raise ConfigError("nothing there")
 
     monkeypatch.setattr(form.nccl_library, "load", load)
-    assert form.available_transports("cuda:1") == ("local", "gloo", "grpc")
+    assert form.available_transports(options) == ("gloo", "grpc")
 
 
 @pytest.mark.parametrize("transport", [Transport.GRPC, Transport.GLOO, Transport.NCCL])
