@@ -13,7 +13,6 @@ from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
-from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.handler import Handler
 from minedraft.services.drafter.model_source import ModelSource
 from minedraft.transport.worker_service import DrafterServicer
@@ -98,7 +97,7 @@ async def _handler(
         raise ModelError(f"{config.model}: has no tokenizer (tokenizer.json)")
     return Handler(
         runner=runner,
-        kind=DrafterKind(config.kind),
+        kind=config.kind,
         max_catch_up_tokens=config.max_catch_up_tokens,
         loader=source,
         executor=executor,

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
 from minedraft.errors import ConfigError
 from minedraft.security.address import check_listen
 from minedraft.security.config import SecurityConfig
-
-
-class DrafterKind(Enum):
-    """How a drafter comes by its tokens."""
-
-    MODEL = "model"  # a causal language model with the target's vocabulary
-    SYNTHETIC = "synthetic"  # a model, whose tokens are replaced to reach a given acceptance
-    ORACLE = "oracle"  # tests: the target itself
-    ANTI_ORACLE = "anti_oracle"  # tests: always another token than the model's
-    SCRIPTED = "scripted"  # tests: the request's reference tokens, no model step
+from minedraft.services.drafter.kinds import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +21,8 @@ class DrafterConfig:
     health_listen: str | None = None
     """Where health is answered, in plaintext, `host:port`; not given: nowhere."""
     kind: str = "model"
-    """`model`; `synthetic` for `bench --synthetic-acceptance`; in tests `oracle`, `anti_oracle`,
-    `scripted`."""
+    """How it comes by its tokens: `model`; `synthetic` for `bench --synthetic-acceptance`; the
+    others are for tests."""
     dtype: str = "float32"
     """`float32` or `bfloat16`."""
     num_blocks: int = 1024
@@ -64,9 +54,8 @@ class DrafterConfig:
         self.security.check_server("listen", self.listen)
         # gloo itself proves nothing; who may meet there is settled over the control plane.
         self.security.check_server("link_bind_host", self.link_bind_host)
-        kinds = {kind.value for kind in DrafterKind}
-        if self.kind not in kinds:
-            raise ConfigError(f"kind={self.kind!r}, want one of {', '.join(sorted(kinds))}")
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind={self.kind!r}, want one of {', '.join(KINDS)}")
         if not self.model:
             raise ConfigError("model='': name the draft model's directory or hub id")
         if self.num_blocks < 1:

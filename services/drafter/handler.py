@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from minedraft.model.runner import ModelRunner
     from minedraft.packets.spec import LinkSpec
     from minedraft.plans import DraftPlan, DraftResult, WorkerIdentity
-    from minedraft.services.drafter.config import DrafterKind
     from minedraft.types import ModelInfo
 
     class Loader(Protocol):
@@ -65,7 +64,7 @@ class Handler:
         self,
         *,
         runner: ModelRunner,
-        kind: DrafterKind,
+        kind: str,
         max_catch_up_tokens: int,
         loader: Loader,
         executor: DeviceExecutor,
@@ -213,7 +212,7 @@ class Handler:
             self._drop(epoch)
 
     def _model_info(self, runner: ModelRunner) -> ModelInfo:
-        return replace(runner.info, drafter_kind=self._kind.value, num_blocks=0)
+        return replace(runner.info, drafter_kind=self._kind, num_blocks=0)
 
     def _drop(self, epoch: int) -> None:
         link = self._links.pop(epoch, None)

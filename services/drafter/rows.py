@@ -43,6 +43,11 @@ class Row:
             return self.sampling.prompt_token_ids[position]
         return self.sampling.output_token_ids[position - num_prompt]
 
+    def reference(self, start: int, count: int) -> tuple[int, ...]:
+        """Return up to `count` tokens of the reference, `start` after the committed ones."""
+        first = len(self.sampling.output_token_ids) + start
+        return self.debug.reference_token_ids[first : first + count]
+
     def missing(self) -> list[int]:
         """Cut `cached` to what agrees with the committed tokens; return those to feed.
 

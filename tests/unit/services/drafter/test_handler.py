@@ -14,7 +14,6 @@ from minedraft.model.executor import DeviceExecutor
 from minedraft.packets.spec import LinkSpec, Transport
 from minedraft.plans import DraftPlan, DraftRow, OpenRow, WorkerIdentity
 from minedraft.services.drafter import handler as handler_module
-from minedraft.services.drafter.config import DrafterKind
 from minedraft.services.drafter.handler import Handler
 from minedraft.types import RowId, RowParams
 from tests.fake_runner import FakeRunner, continuation
@@ -71,7 +70,7 @@ class World:
         self.senders: dict[int, Sender] = {}
         self.handler = Handler(
             runner=self.runner,
-            kind=DrafterKind.MODEL,
+            kind="model",
             max_catch_up_tokens=2048,
             loader=self.loader,
             executor=executor,

@@ -9,7 +9,7 @@ from minedraft.errors import ProtocolError
 from minedraft.model.sampling_row import SamplingRow
 from minedraft.plans import DraftRow
 from minedraft.services.drafter.rows import DrafterRows, Row
-from minedraft.types import RowId, RowParams
+from minedraft.types import DebugOptions, RowId, RowParams
 
 
 def make_row(prompt=(1, 2, 3), output=()) -> Row:
@@ -243,3 +243,10 @@ class RowMachine(RuleBasedStateMachine):
 
 TestRowMachine = RowMachine.TestCase
 TestRowMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+def test_the_reference_goes_on_where_the_committed_output_ends():
+    made = Row(SamplingRow(RowParams(), (1, 2), (10, 11)), DebugOptions((10, 11, 12, 13)))
+    assert made.reference(0, 1) == (12,)
+    assert made.reference(1, 4) == (13,)
+    assert made.reference(2, 1) == ()

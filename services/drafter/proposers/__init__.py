@@ -1,0 +1,1 @@
+"""What drafters propose from: one file per kind, named in `kinds.KINDS`."""

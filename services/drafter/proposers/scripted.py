@@ -1,0 +1,25 @@
+"""Tests: proposes the reference tokens of a request's debug options, without a model step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minedraft.services.drafter.proposer import DraftContext, Drafting
+
+
+class ScriptedProposer:
+    """See the module docstring. It has no KV cache, so it is never behind."""
+
+    reads_kv = False
+
+    def __init__(self, _context: DraftContext) -> None:
+        pass
+
+    def propose(self, batch: Sequence[Drafting]) -> None:
+        """See `Proposer`."""
+        for item in batch:
+            for token in item.row.reference(0, item.planned.num_draft_tokens):
+                item.add(token)
