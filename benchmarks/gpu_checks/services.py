@@ -7,15 +7,15 @@ import tempfile
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpu_checks.check import Figures, Setting, require
 from minedraft.cli.child import Child
 from minedraft.cli.cluster import (
     ClusterSpec,
-    coordinator_arguments,
-    drafter_arguments,
-    verifier_arguments,
+    coordinator_settings,
+    drafter_settings,
+    verifier_settings,
 )
 from minedraft.client import Client
 from minedraft.types import Mode
@@ -114,19 +114,19 @@ async def _services(
     device = setting.device
     children: list[Child] = []
 
-    async def start(role: str, arguments: list[str]) -> str:
+    async def start(role: str, settings: dict[str, Any]) -> str:
         child = await Child.start(
-            role, [role, *arguments, "--log-json"], log=scratch / f"{role}.log", env={}
+            role, [role, "--log-json"], settings=settings, log=scratch / f"{role}.log", env={}
         )
         children.append(child)
         return await child.ready()
 
     try:
         verifier, drafter = await asyncio.gather(
-            start("verifier", [*verifier_arguments(spec), f"--device={device}"]),
-            start("drafter", [*drafter_arguments(spec), f"--device={drafter_device or device}"]),
+            start("verifier", {**verifier_settings(spec), "device": device}),
+            start("drafter", {**drafter_settings(spec), "device": drafter_device or device}),
         )
-        address = await start("coordinator", coordinator_arguments(spec, verifier, (drafter,)))
+        address = await start("coordinator", coordinator_settings(spec, verifier, (drafter,)))
         async with await Client.connect(address) as client:
             yield client, await _linked(client)
     finally:

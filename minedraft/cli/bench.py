@@ -26,11 +26,12 @@ from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, run_bench
 from minedraft.bench.table import lines, table
-from minedraft.cli.cluster import MAX_BATCH, ClusterSpec
+from minedraft.cli.cluster import ClusterSpec
 from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
 from minedraft.cli.serve import find_models, started
 from minedraft.client import Client
 from minedraft.errors import ConfigError
+from minedraft.plans import MAX_ROWS
 from minedraft.security.config import SecurityConfig
 from minedraft.types import Mode
 
@@ -40,7 +41,7 @@ def bench(
     prompts: Annotated[Path, typer.Option(help="JSON Lines with `turns`, as in Spec-Bench.")],
     modes: Annotated[str, typer.Option(help="Any of ar, sd, psd, with commas.")] = "ar,sd,psd",
     batch: Annotated[
-        int, typer.Option(min=1, max=MAX_BATCH, help="Requests per batch (m). psd has two batches.")
+        int, typer.Option(min=1, max=MAX_ROWS, help="Requests per batch (m). psd has two batches.")
     ] = 8,
     k: Annotated[int, typer.Option("--k", min=1, max=32, help="Draft tokens per step.")] = 4,
     max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens per request.")] = 64,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
 
 from minedraft.errors import ConfigError
 
@@ -42,13 +44,20 @@ class Child:
 
     @classmethod
     async def start(
-        cls, name: str, arguments: Sequence[str], *, log: Path, env: Mapping[str, str]
+        cls,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        log: Path,
+        env: Mapping[str, str],
     ) -> Self:
         """Start the child.
 
         Args:
             name: For messages.
-            arguments: Of the command line; `--parent-fd` is added.
+            arguments: Of the command line; the options that tie the child to us are added.
+            settings: Of the command's options; they travel as one JSON object on its stdin.
             log: File for its stdout and stderr.
             env: Added to this process's environment.
         """
@@ -63,7 +72,8 @@ class Child:
                     "minedraft.cli.main",
                     *arguments,
                     f"--parent-fd={theirs.fileno()}",
-                    stdin=asyncio.subprocess.DEVNULL,
+                    "--settings=-",
+                    stdin=asyncio.subprocess.PIPE,
                     stdout=file,
                     stderr=file,
                     env={**os.environ, **env},
@@ -76,7 +86,16 @@ class Child:
                 raise
             finally:
                 await asyncio.to_thread(file.close)
-        return cls(name, process, ours, log)
+        child = cls(name, process, ours, log)
+        await child._configure(settings)
+        return child
+
+    async def _configure(self, settings: Mapping[str, Any]) -> None:
+        stdin = cast("asyncio.StreamWriter", self._process.stdin)
+        stdin.write(json.dumps(dict(settings)).encode())
+        with suppress(ConnectionError):  # it has ended already, and `ready` says how
+            await stdin.drain()
+        stdin.close()
 
     @property
     def pid(self) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from minedraft.cli import config_options
 from minedraft.cli.child import Child
+from minedraft.cli.roles import config_class
 from minedraft.client import Client
 from minedraft.errors import ConfigError
+from minedraft.plans import MAX_ROWS
 from minedraft.security.address import check_free
 from minedraft.security.config import SecurityConfig
 from minedraft.types import Mode
@@ -23,16 +26,12 @@ if TYPE_CHECKING:
 
     from minedraft.admin import Status
 
-MAX_BATCH = 1024
-"""Largest batch that a coordinator accepts."""
 _COORDINATOR_GRACE_S = 12.0  # it lets live requests finish first
 _WORKER_GRACE_S = 8.0
 _JOIN_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _MAX_DRAFT_TOKENS = 16
 _ROWS = 64
-_NO_SECURITY = {field.metadata["env"]: "" for field in fields(SecurityConfig)}
-"""Children get their settings as options; variables that address clients must not reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +130,17 @@ class Cluster:
             raise group_error.exceptions[0] from None
 
     async def _start(self) -> None:
-        workers = [await self._spawn("verifier", verifier_arguments(self._spec))]
+        workers = [await self._spawn("verifier", verifier_settings(self._spec))]
         if self._spec.draft:
-            workers.append(await self._spawn("drafter", drafter_arguments(self._spec)))
+            workers.append(await self._spawn("drafter", drafter_settings(self._spec)))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._ready(worker)) for worker in workers]
         except ExceptionGroup as group_error:
             raise group_error.exceptions[0] from None
         verifier, *drafters = [task.result() for task in tasks]
-        arguments = coordinator_arguments(self._spec, verifier, tuple(drafters))
-        coordinator = await self._spawn("coordinator", arguments)
+        settings = coordinator_settings(self._spec, verifier, tuple(drafters))
+        coordinator = await self._spawn("coordinator", settings)
         self.address = await self._ready(coordinator)
         await self._joined()
 
@@ -158,13 +157,16 @@ class Cluster:
         except TimeoutError:
             raise ConfigError(f"{problem}; logs in {self.log_dir}") from None
 
-    async def _spawn(self, role: str, arguments: list[str]) -> Child:
+    async def _spawn(self, role: str, settings: dict[str, Any]) -> Child:
+        """Start a role; a bad setting is refused here, by name."""
         threads = str(self._spec.threads)
+        said_by_us = await asyncio.to_thread(_check, role, settings)
         child = await Child.start(
             role,
-            [role, *arguments, *security_arguments(self._spec.security), "--log-json"],
+            [role, "--log-json"],
+            settings=settings,
             log=self.log_dir / f"{role}.log",
-            env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **_NO_SECURITY},
+            env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **said_by_us},
         )
         self._children.append(child)
         return child
@@ -181,57 +183,60 @@ class Cluster:
             await child.stop(grace_s=_COORDINATOR_GRACE_S if coordinator else _WORKER_GRACE_S)
 
 
-def security_arguments(security: SecurityConfig) -> list[str]:
-    """Build the options of the `SecurityConfig` of each service."""
-    files = {name: value for name, value in asdict(security).items() if value}
-    insecure = ["--insecure"] if files.pop("insecure", False) else []
-    return [*(f"--{name.replace('_', '-')}={path}" for name, path in files.items()), *insecure]
+def _check(role: str, settings: dict[str, Any]) -> dict[str, str]:
+    """Check the settings of a role.
+
+    Returns:
+        Its variables that would say something else, empty.
+
+    Raises:
+        ConfigError: one is out of its range.
+    """
+    of_role = config_class(role)
+    config_options.build(of_role, settings)
+    return dict.fromkeys(config_options.variables(role, of_role, settings), "")
 
 
-def verifier_arguments(spec: ClusterSpec) -> list[str]:
-    """Build the verifier's options."""
-    return [
-        f"--model={spec.target}",
-        "--listen=127.0.0.1:0",
-        f"--dtype={spec.dtype}",
-        f"--num-blocks={spec.num_blocks}",
-        f"--acceptance={spec.acceptance}",
-        f"--cpus={spec.worker_cpus()[0]}",
-        f"--threads={spec.threads}",
-        f"--tp-size={spec.tp_size}",
-    ]
+def verifier_settings(spec: ClusterSpec) -> dict[str, Any]:
+    """Build the verifier's settings."""
+    return {**_worker_settings(spec), "model": spec.target, "cpus": spec.worker_cpus()[0],
+            "acceptance": spec.acceptance, "tp_size": spec.tp_size}  # fmt: skip
 
 
-def drafter_arguments(spec: ClusterSpec) -> list[str]:
-    """Build the drafter's options."""
-    return [
-        f"--model={spec.draft}",
-        f"--kind={spec.drafter_kind}",
-        "--listen=127.0.0.1:0",
-        f"--dtype={spec.dtype}",
-        f"--num-blocks={spec.num_blocks}",
-        f"--cpus={spec.worker_cpus()[1]}",
-        f"--threads={spec.threads}",
-    ]
+def drafter_settings(spec: ClusterSpec) -> dict[str, Any]:
+    """Build the drafter's settings."""
+    return {**_worker_settings(spec), "model": spec.draft, "cpus": spec.worker_cpus()[1],
+            "kind": spec.drafter_kind}  # fmt: skip
 
 
-def coordinator_arguments(spec: ClusterSpec, verifier: str, drafters: tuple[str, ...]) -> list[str]:
-    """Build the coordinator's options."""
-    arguments = [
-        f"--listen={spec.listen}",
-        f"--verifier={verifier}",
-        f"--drafters={','.join(drafters)}",
-        f"--tokenizer={spec.target}",
-        f"--num-batches={spec.mode.num_batches}",
-        f"--max-batch-size={spec.mode.max_batch_size}",
-        f"--num-draft-tokens={spec.mode.num_draft_tokens}",
+def _worker_settings(spec: ClusterSpec) -> dict[str, Any]:
+    return {
+        "listen": "127.0.0.1:0",
+        "dtype": spec.dtype,
+        "num_blocks": spec.num_blocks,
+        "threads": spec.threads,
+        **asdict(spec.security),
+    }
+
+
+def coordinator_settings(
+    spec: ClusterSpec, verifier: str, drafters: tuple[str, ...]
+) -> dict[str, Any]:
+    """Build the coordinator's settings."""
+    settings = {
+        "listen": spec.listen,
+        "verifier": verifier,
+        "drafters": ",".join(drafters),
+        "tokenizer": spec.target,
+        **asdict(spec.mode),
         # Room for `Admin.SetMode`: these two size the packets of the link for good.
-        f"--max-draft-tokens={max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens)}",
-        f"--max-rows={min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_BATCH)}",
-    ]
-    if spec.drafter_kind != "model":  # what its requests say is its whole point
-        arguments.append("--debug-requests")
-    return [*arguments, f"--link={spec.link}"] if spec.link else arguments
+        "max_draft_tokens": max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens),
+        "max_rows": min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_ROWS),
+        # What a test drafter's requests say is its whole point.
+        "debug_requests": spec.drafter_kind != "model",
+        **asdict(spec.security),
+    }
+    return {**settings, "link": spec.link} if spec.link else settings
 
 
 def _missing(status: Status) -> str:

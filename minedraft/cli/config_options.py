@@ -10,6 +10,7 @@ import ast
 import inspect
 import textwrap
 import typing
+from collections.abc import Collection, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, cast
@@ -41,6 +42,16 @@ def parameters(config_class: type[Any]) -> list[inspect.Parameter]:
             )
         )
     return found
+
+
+def variables(command: str, config_class: type[Any], names: Collection[str]) -> Iterator[str]:
+    """Yield the environment variables that some options of a command are read from."""
+    for parameter in parameters(config_class):
+        if parameter.name in names:
+            yield f"MINEDRAFT_{command}_{parameter.name}".upper()
+            _, option = typing.get_args(parameter.annotation)
+            if option.envvar:
+                yield option.envvar
 
 
 def build(config_class: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN401  # an instance

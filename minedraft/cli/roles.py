@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import json
 import logging
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from copy import copy
-from typing import Annotated, NoReturn, Protocol, cast, get_args
+from typing import Annotated, Any, NoReturn, Protocol, cast, get_args
 
 import structlog
 import typer
@@ -37,6 +38,7 @@ _HELP = {
 
 
 _PANEL = "One service each"
+_MAX_SETTINGS_BYTES = 2**20
 
 
 class Run(Protocol):
@@ -89,13 +91,15 @@ def _optional(parameter: inspect.Parameter) -> inspect.Parameter:
 
 def command(role: str) -> Callable[..., None]:
     """Build the command of a role. typer reads its signature."""
-    module = importlib.import_module(f"minedraft.services.{role}.config")
-    config_class = getattr(module, f"{role.capitalize()}Config")
+    settings_class = config_class(role)
 
-    def run(*, log_level: str, log_json: bool | None, parent_fd: int, **values: object) -> None:
+    def run(
+        *, log_level: str, log_json: bool | None, parent_fd: int, settings: str, **values: object
+    ) -> None:
+        del settings  # `_take_settings` has read them
         json = not sys.stderr.isatty() if log_json is None else log_json
         log.configure(role, level=_level(log_level), json=json)
-        config = config_options.build(config_class, values)
+        config = config_options.build(settings_class, values)
         check_ports(config.listen, config.health_listen)
         for found in exposed(config.security):
             structlog.get_logger(__name__).warning(
@@ -118,11 +122,39 @@ def command(role: str) -> Callable[..., None]:
         _own("log_json", Annotated[bool | None, typer.Option("--log-json/--log-text",
              help="One JSON object per line; default: unless stderr is a terminal.")], None),
         _own("parent_fd", Annotated[int, typer.Option(hidden=True)], -1),
+        _own("settings", Annotated[str, typer.Option(hidden=True, is_eager=True,
+             callback=_take_settings)], ""),
     ]  # fmt: skip
-    every = [*config_options.parameters(config_class), *own]
+    every = [*config_options.parameters(settings_class), *own]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return run
+
+
+def config_class(role: str) -> type[Any]:
+    """Find the settings of a role."""
+    module = importlib.import_module(f"minedraft.services.{role}.config")
+    return cast("type[Any]", getattr(module, f"{role.capitalize()}Config"))
+
+
+def _take_settings(ctx: typer.Context, source: str) -> str:
+    """Take what our parent says of our options from stdin: one JSON object.
+
+    The command line comes before it, and so do variables: the parent empties those.
+    """
+    if source != "-":
+        return source
+    try:
+        told = json.loads(sys.stdin.buffer.read(_MAX_SETTINGS_BYTES))
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise ConfigError(f"settings: want one JSON object of at most {_MAX_SETTINGS_BYTES} bytes")
+    unknown = told.keys() - {parameter.name for parameter in ctx.command.params}
+    if unknown:
+        raise ConfigError(f"settings: {', '.join(sorted(unknown))}: no such option")
+    ctx.default_map = told
+    return source
 
 
 def _end(_signum: int, _frame: object) -> NoReturn:

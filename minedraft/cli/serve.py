@@ -15,10 +15,11 @@ from typing import Annotated
 import typer
 
 from minedraft.cli.bf16 import slowness_here
-from minedraft.cli.cluster import MAX_BATCH, Cluster, ClusterSpec
+from minedraft.cli.cluster import Cluster, ClusterSpec
 from minedraft.cli.models import resolve
 from minedraft.cli.options import DEFAULT_ADDRESS, err
 from minedraft.errors import ConfigError
+from minedraft.plans import MAX_ROWS
 from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.types import Mode
@@ -42,7 +43,7 @@ def serve(
         str,
         typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotate."),
     ] = "psd",
-    batch: Annotated[int, typer.Option(min=1, max=MAX_BATCH, help="Most requests per batch.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="Most requests per batch.")] = 8,
     k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens per step.")] = 4,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     listen: Annotated[

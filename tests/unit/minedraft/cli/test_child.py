@@ -14,6 +14,11 @@ fd = int(next(a for a in sys.argv if a.startswith("--parent-fd=")).partition("="
 parent = socket.socket(fileno=fd)
 mode = sys.argv[1]
 print("a line in the log", flush=True)
+if mode == "deaf":
+    sys.exit(4)
+told = sys.stdin.read()
+if mode == "repeat":
+    print(sys.argv[2:], told, flush=True)
 if mode == "die":
     print("fatal: no model", file=sys.stderr)
     sys.exit(3)
@@ -37,9 +42,13 @@ def start(tmp_path, monkeypatch):
     (package / "main.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)  # `python -m` looks here first
 
-    async def run(mode: str) -> Child:
+    async def run(mode: str, **settings: object) -> Child:
         return await Child.start(
-            "thing", [mode], log=tmp_path / "thing.log", env={"PYTHONPATH": str(tmp_path)}
+            "thing",
+            [mode],
+            settings=settings,
+            log=tmp_path / "thing.log",
+            env={"PYTHONPATH": str(tmp_path)},
         )
 
     return run
@@ -83,3 +92,19 @@ async def test_a_child_sees_the_end_of_its_parent(start):
     child._ours.close()  # as the kernel does for a parent that was killed
     async with asyncio.timeout(10):
         assert await child._process.wait() == 0
+
+
+async def test_settings_travel_as_one_value_and_are_no_arguments(start, tmp_path):
+    child = await start("repeat", model="/a b", num_blocks=3, insecure=True)
+    await child.ready()
+    await child.stop(grace_s=10)
+    said = (tmp_path / "thing.log").read_text().splitlines()[1]
+    assert said.startswith("['--parent-fd=")
+    assert said.endswith("""'--settings=-'] {"model": "/a b", "num_blocks": 3, "insecure": true}""")
+
+
+async def test_a_child_that_ends_before_it_is_told_its_settings_shows_its_log(start):
+    child = await start("deaf", model="x" * 2**20)
+    with pytest.raises(ChildError, match="exit code 4"):
+        await child.ready()
+    await child.stop(grace_s=1)

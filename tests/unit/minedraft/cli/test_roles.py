@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -9,7 +10,8 @@ import sys
 
 import pytest
 
-from minedraft.cli.roles import serve
+from minedraft.cli import config_options
+from minedraft.cli.roles import config_class, serve
 from minedraft.errors import ConfigError
 
 
@@ -74,6 +76,36 @@ def test_a_port_in_use_is_named_before_anything_is_loaded(minedraft, role, optio
     assert f"port {port} cannot be used: Address already in use; choose another with {option}" in (
         result.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("role", "told", "variables", "said"),
+    [
+        ("coordinator", {"num_batches": 99}, {}, "num_batches=99"),
+        ("coordinator", {"drafters": "localhost"}, {}, "drafters='localhost'"),
+        ("verifier", {"model": "m", "tp_size": 0}, {}, "tp_size=0"),
+        ("drafter", {"model": "m", "kind": "odd"}, {}, "kind='odd'"),
+        ("verifier", {"model": "m", "tls_cert": "/c"}, {}, "tls_cert='/c' and tls_key=''"),
+        # What nobody told it may still come from a variable.
+        ("verifier", {"model": "m"}, {"MINEDRAFT_VERIFIER_TP_SIZE": "0"}, "tp_size=0"),
+        ("verifier", {"modle": "m"}, {}, "settings: modle: no such option"),
+        ("verifier", ["model"], {}, "settings: want one JSON object"),
+        ("verifier", "x" * 2**20, {}, "settings: want one JSON object"),
+    ],
+)
+def test_settings_come_from_a_parent_as_one_value(
+    minedraft, monkeypatch, role, told, variables, said
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    result = minedraft(role, "--settings=-", stdin=json.dumps(told))
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_the_variables_of_an_option_are_found():
+    found = set(config_options.variables("verifier", config_class("verifier"), {"model", "tls_ca"}))
+    assert found == {"MINEDRAFT_VERIFIER_MODEL", "MINEDRAFT_VERIFIER_TLS_CA", "MINEDRAFT_TLS_CA"}
 
 
 _IMPORTING = """

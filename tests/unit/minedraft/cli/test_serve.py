@@ -5,16 +5,19 @@ import sys
 
 import pytest
 
+from minedraft.cli import config_options
 from minedraft.cli.cluster import (
-    MAX_BATCH,
+    Cluster,
     ClusterSpec,
-    coordinator_arguments,
-    drafter_arguments,
-    verifier_arguments,
+    coordinator_settings,
+    drafter_settings,
+    verifier_settings,
 )
+from minedraft.cli.roles import config_class
 from minedraft.cli.serve import build_mode, called_as, find_models
 from minedraft.errors import ConfigError
-from minedraft.services.coordinator.config import MAX_ROWS, CoordinatorConfig
+from minedraft.plans import MAX_ROWS
+from minedraft.security.config import SecurityConfig
 from minedraft.types import Mode
 
 
@@ -64,23 +67,17 @@ def test_modes_are_numbers():
 
 @pytest.mark.parametrize("command", ["serve", "bench"])
 def test_a_batch_that_no_coordinator_takes_is_named_before_anything_is_started(minedraft, command):
-    result = minedraft(command, "--target", "/nowhere", "--batch", str(MAX_BATCH + 1))
+    result = minedraft(command, "--target", "/nowhere", "--batch", str(MAX_ROWS + 1))
     assert result.exit_code == 2
     assert "--batch" in result.stderr
     assert "less than or equal to 1024" in result.stderr
 
 
-@pytest.mark.parametrize("batch", [1, 33, 600, MAX_BATCH])
+@pytest.mark.parametrize("batch", [1, 33, 600, MAX_ROWS])
 def test_every_batch_that_is_taken_makes_a_coordinators_settings(batch):
     spec = ClusterSpec("t", "d", build_mode("psd", batch, 4))
-    arguments = coordinator_arguments(spec, "v:1", ("d:1",))
-    numbers = {
-        name.removeprefix("--").replace("-", "_"): int(value)
-        for name, _, value in (argument.partition("=") for argument in arguments)
-        if value.isdigit()
-    }
-    assert CoordinatorConfig(**numbers).max_batch_size == batch
-    assert MAX_BATCH == MAX_ROWS
+    config = built("coordinator", coordinator_settings(spec, "v:1", ("d:1", "d:2")))
+    assert (config.max_batch_size, config.drafters) == (batch, ("d:1", "d:2"))
 
 
 def test_models_are_directories_checked_first(tmp_path):
@@ -118,21 +115,49 @@ def test_workers_get_cores_of_their_own(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "takes"), [("model", False), ("synthetic", True)])
 def test_the_coordinator_of_a_test_drafter_takes_debug_requests(kind, takes):
-    arguments = coordinator_arguments(ClusterSpec("t", "d", drafter_kind=kind), "v:1", ("d:1",))
-    assert ("--debug-requests" in arguments) == takes
+    spec = ClusterSpec("t", "d", drafter_kind=kind)
+    config = built("coordinator", coordinator_settings(spec, "v:1", ("d:1",)))
+    assert config.debug_requests == takes
 
 
-def test_every_option_a_process_is_given_exists():
-    import inspect
+def built(role, settings):
+    return config_options.build(config_class(role), settings)
 
-    from minedraft.cli.roles import command
 
-    spec = ClusterSpec("t", "d", link="grpc", drafter_kind="synthetic")
-    for role, arguments in (
-        ("verifier", verifier_arguments(spec)),
-        ("drafter", drafter_arguments(spec)),
-        ("coordinator", coordinator_arguments(spec, "v:1", ("d:1",))),
-    ):
-        known = set(inspect.signature(command(role)).parameters)
-        given = {a.partition("=")[0].removeprefix("--").replace("-", "_") for a in arguments}
-        assert given <= known, role
+def test_what_a_spec_says_reaches_every_process_it_concerns():
+    security = SecurityConfig(tls_ca="ca", tls_cert="cert", tls_key="key", token_file="tokens")
+    spec = ClusterSpec(
+        "target", "draft", Mode(1, 5, 2), "127.0.0.1:7", "bfloat16", "synthetic", 99, "grpc",
+        "rejection", "0-1", "2", 3, 1, security=security,
+    )  # fmt: skip
+    verifier = built("verifier", verifier_settings(spec))
+    drafter = built("drafter", drafter_settings(spec))
+    coordinator = built("coordinator", coordinator_settings(spec, "v:1", ()))
+    for worker in (verifier, drafter):
+        assert (worker.dtype, worker.num_blocks, worker.threads) == ("bfloat16", 99, 3)
+    assert (verifier.model, verifier.cpus, verifier.acceptance) == ("target", "0-1", "rejection")
+    assert (drafter.model, drafter.cpus, drafter.kind) == ("draft", "2", "synthetic")
+    assert (coordinator.tokenizer, coordinator.listen) == ("target", "127.0.0.1:7")
+    assert (coordinator.link, coordinator.num_draft_tokens) == ("grpc", 2)
+    assert {config.security for config in (verifier, drafter, coordinator)} == {security}
+
+
+@pytest.mark.parametrize(
+    ("role", "settings"),
+    [
+        ("verifier", verifier_settings),
+        ("drafter", drafter_settings),
+        ("coordinator", lambda spec: coordinator_settings(spec, "v:1", ("d:1",))),
+    ],
+)
+def test_every_setting_a_process_is_given_is_one_of_its_options(role, settings):
+    known = {parameter.name for parameter in config_options.parameters(config_class(role))}
+    assert settings(ClusterSpec("t", "d", link="grpc")).keys() <= known
+
+
+async def test_a_setting_that_no_service_takes_is_named_before_anything_is_started(tmp_path):
+    spec = ClusterSpec("t", "d", acceptance="luck", listen="127.0.0.1:0", log_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match="acceptance='luck'"):
+        async with Cluster(spec):
+            pass
+    assert not list(tmp_path.iterdir())
