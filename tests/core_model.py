@@ -16,6 +16,7 @@ from minedraft.plans import VerifyPlan, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.types import Mode, RequestId, RowParams, Speculation
+from tests.block_rules import BlockRules
 from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation
 
 BUDGET = 8
@@ -61,6 +62,7 @@ class CoreModel:
     def __init__(self, mode: Mode, *, num_blocks=60, drafter_context=CONTEXT, max_waiting=None):
         self.max_waiting = MAX_WAITING if max_waiting is None else max_waiting
         self.core = Core(mode, prefill_budget_tokens=BUDGET, max_waiting=self.max_waiting)
+        self.rules = BlockRules(self.core._table)
         self.num_blocks = num_blocks
         self.drafter_context = drafter_context
         self.live: dict[str, Wanted] = {}
@@ -178,7 +180,8 @@ class CoreModel:
             else:
                 decoding.add(request.request_id)
                 assert row.num_feed == 1
-                assert row.num_draft_tokens == self._expected_k(request, epoch)
+                k = self._expected_k(request, epoch)
+                assert row.num_draft_tokens == min(k, self.rules.short.get(row.row_id, k))
         assert prefilled <= BUDGET
         blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
         for flight in self.flights.values():

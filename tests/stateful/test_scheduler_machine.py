@@ -1,7 +1,8 @@
 """One batch stepped under random blocks, budgets and k equals a ledger of what each one needs.
 
-Nobody owns anything here but the ledger: `allocate` is a coin that the ledger tosses first, so it
-knows who sits out. The rows of every step must be exactly what the ledger says.
+Nobody owns anything here but the ledger: the pool is a coin that the ledger tosses first, so it
+knows who sits out, and how many drafts fit. The rows of every step must be exactly what the ledger
+says.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from minedraft.blocks import BlockAllocator
+from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
-from minedraft.services.coordinator.core.scheduler import Limits, schedule
+from minedraft.services.coordinator.core.scheduler import Scheduler
+from minedraft.services.coordinator.core.step_view import Limits
 from minedraft.types import RequestId, RowId, RowParams
 
 CONTEXT, DRAFTER_CONTEXT = 60, 40
@@ -29,6 +33,23 @@ class Ledger:
     decoding: bool = False
     verifier_knows: int = 0
     drafter_knows: int = 0
+
+
+class Coins:
+    """A pool: who sits out, and the drafts that fit for everybody else."""
+
+    def __init__(self, blocked: set[int], num_fit: int) -> None:
+        self.blocks = BlockAllocator(0, 4)
+        self.blocked, self.num_fit = blocked, num_fit
+        self.calls: list[tuple[str, int, int]] = []
+
+    def allocate(self, request, num_positions):
+        self.calls.append(("committed", request.arrival, num_positions))
+        return request.arrival not in self.blocked
+
+    def allocate_drafts(self, request, k):
+        self.calls.append(("drafts", request.arrival, k))
+        return min(k, self.num_fit)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -50,19 +71,27 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests.append(request)
         self.ledgers.append(Ledger(list(prompt), num_prompt + max_tokens))
 
-    @rule(k=st.integers(0, 5), blocked=st.sets(st.integers(0, 5)), accepted=st.integers(0, 5))
-    def step(self, k, blocked, accepted):  # noqa: C901 the whole rule, read from top to bottom
+    @rule(
+        k=st.integers(0, 5),
+        blocked=st.sets(st.integers(0, 5)),
+        num_fit=st.integers(0, 5),
+        accepted=st.integers(0, 5),
+    )
+    def step(self, k, blocked, num_fit, accepted):  # noqa: C901 the whole rule, read from top to bottom
         live = [i for i, r in enumerate(self.requests) if not r.is_finished]
         limits = Limits(k, self.budget, CONTEXT, DRAFTER_CONTEXT)
         want_rows, want_draft_rows, want_opens, want_draft_opens = [], [], [], []
-        asked = []
+        asked, asked_drafts = [], []
         for i in [i for i in live if self.ledgers[i].decoding]:
             entry = self.ledgers[i]
             length = len(entry.tokens)
             mine = max(0, min(k, entry.max_len - length - 1, CONTEXT - length - 1))
             mine = max(0, min(mine, DRAFTER_CONTEXT - length))
-            asked.append((i, length + mine))
+            asked.append(("committed", i, length))
             if i not in blocked:
+                if mine:
+                    asked_drafts.append(("drafts", i, mine))
+                mine = min(mine, num_fit)
                 want_rows.append((i, length, length - 1, 1, mine, entry.verifier_knows))
                 if mine:
                     want_draft_rows.append((i, length, mine, entry.drafter_knows or length))
@@ -77,7 +106,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if budget == 0:
                 break
             chunk = min(budget, length - entry.fed)
-            asked.append((i, entry.fed + chunk))
+            asked.append(("committed", i, entry.fed + chunk))
             if i in blocked:
                 continue
             budget -= chunk
@@ -91,14 +120,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 entry.drafter_knows = length
             entry.fed += chunk
 
-        calls = []
-
-        def allocate(request, num_positions):
-            calls.append((request.arrival, num_positions))
-            return request.arrival not in blocked
-
-        rows = schedule([self.requests[i] for i in live], limits, allocate)
-        assert calls == asked
+        pool = Coins(blocked, num_fit)
+        rows = Scheduler(Fixed(), pool).schedule(0, [self.requests[i] for i in live], limits)
+        assert pool.calls == asked + asked_drafts
         assert [
             (
                 r.row_id - 1,

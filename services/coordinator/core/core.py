@@ -27,6 +27,7 @@ from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.drafters import Drafters
 from minedraft.services.coordinator.core.planner import Planner
+from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.suspects import blame
@@ -46,10 +47,16 @@ class Core:
         mode: How batches rotate.
         prefill_budget_tokens: Most prompt tokens in one step.
         max_waiting: Longest queue.
+        policy: Name of what decides how many tokens each request drafts and feeds in a step.
     """
 
     def __init__(
-        self, mode: Mode, *, prefill_budget_tokens: int = 512, max_waiting: int = 1024
+        self,
+        mode: Mode,
+        *,
+        prefill_budget_tokens: int = 512,
+        max_waiting: int = 1024,
+        policy: str = "fixed",
     ) -> None:
         self.mode = mode
         self.max_waiting = max_waiting
@@ -59,7 +66,9 @@ class Core:
         self._counters = Counters()
         self._drafters = Drafters()
         self._deaths = Deaths()
-        self._planner = Planner(self._table, self._drafters, self._deaths, prefill_budget_tokens)
+        self._planner = Planner(
+            self._table, self._drafters, self._deaths, policy_named(policy), prefill_budget_tokens
+        )
         self._verifier: ModelInfo | None = None
         self._verify_queue: deque[int] = deque()
         self._next_arrival = 0

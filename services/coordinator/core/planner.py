@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, TypeAlias
 from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.core.request import Phase
-from minedraft.services.coordinator.core.scheduler import Limits, StepRows, schedule, warm_up
+from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step import Step
+from minedraft.services.coordinator.core.step_view import Limits
 from minedraft.services.coordinator.core.suspects import apart
+from minedraft.services.coordinator.core.wire_rows import StepRows, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.services.coordinator.core.deaths import Deaths
     from minedraft.services.coordinator.core.drafters import Drafters
+    from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request_table import RequestTable
     from minedraft.types import Mode, ModelInfo
 
@@ -36,15 +39,22 @@ class Planner:
         table: The live requests.
         drafters: Who drafts.
         deaths: Who must have the verifier to itself.
+        policy: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
     """
 
     def __init__(
-        self, table: RequestTable, drafters: Drafters, deaths: Deaths, prefill_budget_tokens: int
+        self,
+        table: RequestTable,
+        drafters: Drafters,
+        deaths: Deaths,
+        policy: StepPolicy,
+        prefill_budget_tokens: int,
     ) -> None:
         self._table = table
         self._drafters = drafters
         self._deaths = deaths
+        self._scheduler = Scheduler(policy, table)
         self._prefill_budget = prefill_budget_tokens
         self._next_step = 1
 
@@ -98,7 +108,7 @@ class Planner:
         table.begin_plan()
         rows = StepRows()
         for group in apart(table.members(batch)):
-            rows = schedule(group, limits, table.allocate)
+            rows = self._scheduler.schedule(batch, group, limits)
             if rows.verify_rows:
                 break
         if not rows.verify_rows:

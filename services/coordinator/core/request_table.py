@@ -45,6 +45,9 @@ class RequestTable:
         self._drafter_closes: dict[int, list[RowId]] = {}
         """By epoch."""
         self._planned: set[RowId] = set()
+        """Rows of the plan being made."""
+        self._num_promised: int | None = None
+        """Free blocks that drafts of the plan being made leave alone; None: not counted yet."""
         self._next_row = 1
 
     @property
@@ -85,9 +88,10 @@ class RequestTable:
     def begin_plan(self) -> None:
         """A new plan is being made: nobody is in it yet."""
         self._planned.clear()
+        self._num_promised = None
 
     def allocate(self, request: Request, num_positions: int) -> bool:
-        """Give `request` blocks for that many positions and a place in the plan being made.
+        """Give `request` blocks for committed tokens and a place in the plan being made.
 
         Returns:
             False: it must sit this step out, or was itself preempted.
@@ -106,6 +110,30 @@ class RequestTable:
             request.block_ids += self.blocks.allocate(need)
         self._planned.add(request.row_id)
         return True
+
+    def allocate_drafts(self, request: Request, num_draft_tokens: int) -> int:
+        """Give `request`, which is in the plan, blocks for drafts after its committed tokens.
+
+        They are free ones that no running request may need for its next token: a draft preempts
+        nobody, in this step or in the next one of another batch.
+
+        Returns:
+            How many of the drafts fit.
+        """
+        blocks, num_held = self.blocks, len(request.block_ids)
+        need = blocks.blocks_for(request.num_tokens + num_draft_tokens) - num_held
+        if need <= 0:
+            return num_draft_tokens
+        if self._num_promised is None:
+            self._num_promised = self._count_promised()
+        own = max(blocks.blocks_for(request.num_tokens + 1) - num_held, 0)
+        granted = min(need, max(blocks.num_free - self._num_promised + own, 0))
+        if granted:
+            request.block_ids += blocks.allocate(granted)
+            self._num_promised -= own
+        if granted == need:
+            return num_draft_tokens
+        return len(request.block_ids) * blocks.block_size - request.num_tokens
 
     def end(self, request: Request) -> None:
         """A request is over, in whatever phase."""
@@ -163,6 +191,28 @@ class RequestTable:
         owned += [block for step in self.in_flight.values() for block in step.orphans]
         if len(owned) != len(set(owned)) or len(owned) != self.blocks.num_used:
             raise StateError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
+
+    def _count_promised(self) -> int:
+        """Free blocks that running requests may need before their next token is committed."""
+        size, count = self.blocks.block_size, 0
+        drafts = {
+            row_id: k
+            for step in self.in_flight.values()
+            for row_id, k in step.num_draft_tokens.items()
+        }
+        for request in self.live.values():
+            row_id = request.row_id
+            if not row_id:
+                continue
+            num_positions = request.num_tokens
+            if row_id in drafts:
+                num_positions += drafts[row_id] + 1
+            elif row_id in self._planned:
+                num_positions += 1
+            missing = -(-num_positions // size) - len(request.block_ids)
+            if missing > 0:
+                count += missing
+        return count
 
     def _idle_requests(self) -> Iterator[Request]:
         """Admitted requests that are neither in flight nor in the plan being made."""

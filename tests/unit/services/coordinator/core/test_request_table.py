@@ -4,10 +4,12 @@ import pytest
 
 from minedraft.blocks import BlockAllocator
 from minedraft.errors import StateError
-from minedraft.services.coordinator.core.request import Phase, Request
+from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.step import Step
-from minedraft.types import RequestId, RowParams
+from minedraft.types import Mode, RequestId, RowParams
+from tests.core_model import CoreModel
+from tests.worker_doubles import continuation
 
 EPOCH = 1
 
@@ -266,3 +268,68 @@ def test_check_finds_blocks_without_or_with_two_owners(broken):
         requests[0].block_ids[:] = requests[1].block_ids
     with pytest.raises(StateError, match="4 blocks in use"):
         table.check()
+
+
+# -- drafts ---------------------------------------------------------------------------------
+
+
+def test_drafts_get_free_blocks_and_say_how_many_fit():
+    table, requests = crowded(num_blocks=5)  # each has a block and no need of another
+    assert table.allocate(requests[0], 4)
+    assert table.allocate_drafts(requests[0], 9) == 4, "one block is free"
+    assert len(requests[0].block_ids) == 2
+    assert table.allocate_drafts(requests[0], 3) == 3, "it holds their positions already"
+    assert table.num_preemptions == 0
+
+
+def test_without_a_free_block_a_request_steps_without_drafts_and_preempts_nobody():
+    table, requests = crowded()
+    assert table.allocate(requests[0], 4)
+    assert table.allocate_drafts(requests[0], 4) == 0
+    assert [r.phase for r in requests] == [Phase.READY] * 4
+    assert table.num_preemptions == 0
+
+
+def test_drafts_leave_the_block_that_another_request_needs_for_its_next_token():
+    table, requests = crowded(num_blocks=5)
+    requests[3].advance(Event.VERIFY)
+    requests[3].commit((5,))  # idle, and out of positions
+    assert table.allocate(requests[0], 4)
+    assert table.allocate_drafts(requests[0], 4) == 0
+    assert table.allocate(requests[3], 8), "the free block is there when its batch is planned"
+    assert table.num_preemptions == 0
+
+
+def test_drafts_leave_the_block_that_the_next_token_of_a_step_in_flight_may_need():
+    table, requests = crowded(num_blocks=5)
+    put_in_flight(table, 1, [requests[1]])
+    assert table.allocate(requests[0], 4)
+    assert table.allocate_drafts(requests[0], 4) == 0, "r1 may come back with five tokens"
+    table.end_step(1, 1)
+    table.begin_plan()
+    assert table.allocate(requests[0], 4)
+    assert table.allocate_drafts(requests[0], 4) == 4
+
+
+def serve(k: int, share: float) -> CoreModel:
+    """Forty requests in two batches of eight, in a pool for a share of what sixteen need."""
+    model = CoreModel(Mode(2, 8, k), num_blocks=int(16 * 8 * share), max_waiting=40)
+    for index in range(40):
+        model.submit(tuple(range(8 + index % 9)), 16 + index % 5)  # seven to nine blocks
+    steps = 0
+    while model.live:
+        model.rotate(lambda row_id, k, turn=steps: (row_id * 7 + turn) % (k + 1))
+        model.check()
+        steps += 1
+    assert all(
+        output == continuation(tuple(range(8 + int(name[1:]) % 9)), len(output))
+        for name, output in model.outputs.items()
+    )
+    return model
+
+
+def test_in_a_pool_for_sixty_percent_of_the_load_no_preemption_is_for_drafts():
+    with_drafts, without = serve(4, 0.6), serve(0, 0.6)  # `BlockRules` watches each allocation
+    assert with_drafts.rules.num_short > 0, "the pool is tight"
+    assert without.core.counters.num_preemptions > 0
+    assert with_drafts.core.counters.num_preemptions <= without.core.counters.num_preemptions

@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from minedraft.blocks import BlockAllocator
+from minedraft.services.coordinator.core.decision import Decision
+from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
-from minedraft.services.coordinator.core.scheduler import Limits, num_draft_tokens, schedule
+from minedraft.services.coordinator.core.scheduler import Scheduler
+from minedraft.services.coordinator.core.step_view import Limits
 from minedraft.types import RequestId, RowId, RowParams, Speculation
 
 LIMITS = Limits(num_draft_tokens=4, prefill_budget_tokens=8, max_model_len=100, drafter_max_len=100)
@@ -35,15 +39,48 @@ def ready(index: int, num_prompt: int = 3, output=(9,), **kwargs) -> Request:
     return request
 
 
-def everyone(request: Request, num_positions: int) -> bool:
-    have = len(request.block_ids)
-    request.block_ids += range(have, -(-num_positions // 4))
-    return True
+class Pool:
+    """Blocks for everybody but those who arrived as `blocked` says; `room` is left for drafts."""
+
+    def __init__(self, *blocked: int, room: int = 100) -> None:
+        self.blocks = BlockAllocator(1000, 4)
+        self.blocked, self.room = blocked, room
+        self.asked: list[tuple[int, int]] = []
+
+    def allocate(self, request: Request, num_positions: int) -> bool:
+        self.asked.append((request.arrival, num_positions))
+        if request.arrival in self.blocked:
+            return False
+        have = len(request.block_ids)
+        request.block_ids += range(have, -(-num_positions // 4))
+        return True
+
+    def allocate_drafts(self, request: Request, k: int) -> int:
+        fits = min(k, self.room)
+        have = len(request.block_ids)
+        request.block_ids += range(have, -(-(request.num_tokens + fits) // 4))
+        return fits
+
+
+class Script:
+    """A policy that decides what the test says, and keeps what it was shown."""
+
+    def __init__(self, *decisions: Decision) -> None:
+        self.decisions = list(decisions)
+        self.views = []
+
+    def choose(self, view):
+        self.views.append(view)
+        return self.decisions.pop(0)
+
+
+def schedule(members, limits=LIMITS, pool=None, policy=None):
+    return Scheduler(policy or Fixed(), pool or Pool()).schedule(0, members, limits)
 
 
 def test_a_decoding_row_feeds_its_last_token_and_its_drafts():
     request = ready(0)
-    step = schedule([request], LIMITS, everyone)
+    step = schedule([request])
     (row,) = step.verify_rows
     assert (row.base_len, row.num_computed, row.num_feed, row.num_draft_tokens) == (4, 3, 1, 4)
     assert row.new_token_ids == (9,)
@@ -57,7 +94,7 @@ def test_a_decoding_row_feeds_its_last_token_and_its_drafts():
 
 def test_without_drafts_a_row_is_verifying_at_once_and_the_drafter_hears_nothing():
     request = ready(0)
-    step = schedule([request], replace(LIMITS, num_draft_tokens=0), everyone)
+    step = schedule([request], replace(LIMITS, num_draft_tokens=0))
     assert step.draft_rows == step.draft_opens == []
     assert step.verify_rows[0].num_draft_tokens == 0
     assert request.phase is Phase.VERIFYING
@@ -67,7 +104,7 @@ def test_without_drafts_a_row_is_verifying_at_once_and_the_drafter_hears_nothing
 def test_a_drafter_that_missed_steps_gets_all_their_tokens():
     request = ready(0, output=(9, 8, 7, 6))
     request.drafter_lens = {0: 4}
-    step = schedule([request], LIMITS, everyone)
+    step = schedule([request])
     assert step.draft_rows[0].new_token_ids == (8, 7, 6)
     assert step.draft_opens == []
 
@@ -75,58 +112,24 @@ def test_a_drafter_that_missed_steps_gets_all_their_tokens():
 def test_a_drafter_that_does_not_know_the_row_gets_all_of_it():
     request = ready(0, output=(9, 8))
     request.drafter_lens = {}
-    step = schedule([request], LIMITS, everyone)
+    step = schedule([request])
     assert step.draft_opens[0].prompt_token_ids == (1, 2, 3)
     assert step.draft_opens[0].output_token_ids == (9, 8)
     assert step.draft_rows[0].new_token_ids == ()
-
-
-@pytest.mark.parametrize(
-    ("limits", "num_prompt", "num_output", "max_tokens", "wanted", "want"),
-    [
-        ({}, 3, 1, 50, None, 4),
-        ({}, 3, 1, 50, 2, 2),
-        ({}, 3, 1, 50, 9, 4),
-        ({}, 3, 1, 50, 0, 0),
-        ({"num_draft_tokens": 0}, 3, 1, 50, 3, 0),
-        ({}, 3, 1, 4, None, 2),  # two drafts and the bonus token fill it
-        ({}, 3, 1, 2, None, 0),
-        ({}, 90, 9, 50, None, 0),  # the context has one place left
-        ({}, 90, 7, 50, None, 2),
-        ({"drafter_max_len": 0}, 3, 1, 50, None, 0),
-        ({"drafter_max_len": 8}, 3, 1, 50, None, 4),
-        ({"drafter_max_len": 7}, 3, 1, 50, None, 3),
-    ],
-)
-def test_k_never_goes_past_an_end(limits, num_prompt, num_output, max_tokens, wanted, want):
-    request = ready(
-        0,
-        num_prompt,
-        output=tuple(range(num_output)),
-        max_tokens=max_tokens,
-        num_draft_tokens=wanted,
-    )
-    assert num_draft_tokens(request, replace(LIMITS, **limits)) == want
-
-
-@pytest.mark.parametrize("num_left", [1, 2, 3, 8, 9])
-def test_a_step_emits_at_most_what_is_left(num_left):
-    request = ready(0, output=(1,), max_tokens=1 + num_left)
-    assert num_draft_tokens(request, replace(LIMITS, num_draft_tokens=7)) == min(7, num_left - 1)
 
 
 def test_a_prompt_is_fed_in_chunks_of_the_budget():
     request = new(0, num_prompt=20)
     fed = []
     for _ in range(3):
-        (row,) = schedule([request], LIMITS, everyone).verify_rows
+        (row,) = schedule([request]).verify_rows
         fed.append((row.num_computed, row.num_feed, row.num_draft_tokens, row.base_len))
     assert fed == [(0, 8, 0, 20), (8, 8, 0, 20), (16, 4, 0, 20)]
 
 
 def test_blocks_come_with_the_chunk_that_needs_them():
     request = new(0, num_prompt=20)
-    rows = [schedule([request], LIMITS, everyone).verify_rows[0] for _ in range(3)]
+    rows = [schedule([request]).verify_rows[0] for _ in range(3)]
     assert [(row.block_offset, row.new_block_ids) for row in rows] == [
         (0, (0, 1)),
         (2, (2, 3)),
@@ -136,8 +139,8 @@ def test_blocks_come_with_the_chunk_that_needs_them():
 
 def test_both_workers_learn_of_a_row_with_its_first_chunk_only():
     request = new(0, num_prompt=20)
-    first = schedule([request], LIMITS, everyone)
-    second = schedule([request], LIMITS, everyone)
+    first = schedule([request])
+    second = schedule([request])
     assert [o.row_id for o in first.verify_opens] == [o.row_id for o in first.draft_opens] == [1]
     assert first.draft_rows[0].num_draft_tokens == 0
     assert second.verify_opens == second.draft_opens == second.draft_rows == []
@@ -153,29 +156,29 @@ def test_both_workers_learn_of_a_row_with_its_first_chunk_only():
     ],
 )
 def test_a_row_that_cannot_be_drafted_for_is_not_prefilled_at_the_drafter(limits, speculation):
-    step = schedule([new(0, **speculation)], replace(LIMITS, **limits), everyone)
+    step = schedule([new(0, **speculation)], replace(LIMITS, **limits))
     assert step.draft_opens == step.draft_rows == []
     assert len(step.verify_rows) == 1
 
 
 def test_the_budget_is_shared_oldest_first_and_used_up():
     members = [new(0, 3), new(1, 10), new(2, 4)]
-    step = schedule(members, LIMITS, everyone)
+    step = schedule(members)
     assert [(row.row_id, row.num_feed) for row in step.verify_rows] == [(1, 3), (2, 5)]
     assert step.requests == members[:2]
 
 
 def test_decoding_rows_come_first_and_take_nothing_from_the_budget():
     members = [new(0, 10), ready(1), ready(2)]
-    step = schedule(members, LIMITS, everyone)
+    step = schedule(members)
     assert [(row.row_id, row.num_feed) for row in step.verify_rows] == [(2, 1), (3, 1), (1, 8)]
 
 
 def test_a_preempted_request_feeds_prompt_and_output_again():
     request = new(0, 3)
-    request.output_token_ids = [9, 8, 7, 6, 5, 4, 3]
-    first = schedule([request], LIMITS, everyone)
-    second = schedule([request], LIMITS, everyone)
+    request.go_on_from([9, 8, 7, 6, 5, 4, 3])
+    first = schedule([request])
+    second = schedule([request])
     assert first.verify_opens[0].output_token_ids == (9, 8, 7, 6, 5, 4, 3)
     fed = [(s.verify_rows[0].num_computed, s.verify_rows[0].num_feed) for s in (first, second)]
     assert fed == [(0, 8), (8, 2)]
@@ -184,7 +187,7 @@ def test_a_preempted_request_feeds_prompt_and_output_again():
 
 def test_who_gets_no_blocks_sits_the_step_out_unchanged():
     members = [ready(0), ready(1), new(2), new(3)]
-    step = schedule(members, LIMITS, lambda r, n: r.arrival % 2 == 0 and everyone(r, n))
+    step = schedule(members, pool=Pool(1, 3))
     assert [row.row_id for row in step.verify_rows] == [1, 3]
     assert members[1].phase is Phase.READY
     assert members[1].verifier_len == members[1].drafter_lens[0] == 3
@@ -193,7 +196,7 @@ def test_who_gets_no_blocks_sits_the_step_out_unchanged():
 
 def test_the_chunk_of_one_that_sits_out_goes_to_the_next():
     members = [new(0, 8), new(1, 8)]
-    step = schedule(members, LIMITS, lambda r, n: r.arrival == 1 and everyone(r, n))
+    step = schedule(members, pool=Pool(0))
     assert [(row.row_id, row.num_feed) for row in step.verify_rows] == [(2, 8)]
 
 
@@ -201,17 +204,75 @@ def test_the_chunk_of_one_that_sits_out_goes_to_the_next():
 def test_one_preempted_for_an_older_one_is_not_in_the_step(make):
     older, newer = make(0), make(1)
 
-    def allocate(request, num_positions):
-        if request is older:
-            newer.reset_worker_state()
-            newer.advance(Event.PREEMPT)
-        return everyone(request, num_positions)
+    class Preempting(Pool):
+        def allocate(self, request, num_positions):
+            if request is older:
+                newer.reset_worker_state()
+                newer.advance(Event.PREEMPT)
+            return super().allocate(request, num_positions)
 
-    step = schedule([older, newer], LIMITS, allocate)
+    step = schedule([older, newer], pool=Preempting())
     assert step.requests == [older]
     assert newer.phase is Phase.WAITING
 
 
+def test_blocks_of_drafts_are_asked_for_when_all_committed_tokens_have_theirs():
+    asked = []
+
+    class Asked(Pool):
+        def allocate(self, request, num_positions):
+            asked.append((request.arrival, num_positions))
+            return super().allocate(request, num_positions)
+
+        def allocate_drafts(self, request, k):
+            asked.append((request.arrival, "drafts", k))
+            return super().allocate_drafts(request, k)
+
+    schedule([ready(0), new(1, 5), ready(2)], pool=Asked())
+    assert asked == [(0, 4), (2, 4), (1, 5), (0, "drafts", 4), (2, "drafts", 4)]
+
+
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_k_shrinks_to_what_fits_and_both_workers_hear_the_same(room):
+    request = ready(0)
+    step = schedule([request], pool=Pool(room=room))
+    assert [row.num_draft_tokens for row in step.verify_rows] == [room]
+    assert [row.num_draft_tokens for row in step.draft_rows] == ([room] if room else [])
+    assert request.phase is (Phase.DRAFTING if room else Phase.VERIFYING)
+
+
+def test_the_policy_decides_and_sees_all_members_first():
+    members = [ready(0), new(1, 10), ready(2)]
+    policy = Script(Decision([1, 3], [2], 8))
+    step = schedule(members, pool=Pool(), policy=policy)
+    assert [(r.row_id, r.num_feed, r.num_draft_tokens) for r in step.verify_rows] == [
+        (1, 1, 1),
+        (3, 1, 3),
+        (2, 2, 0),
+    ]
+    (view,) = policy.views
+    assert [member.num_committed_tokens for member in view.decoding] == [4, 4]
+    assert [member.num_held_positions for member in view.decoding] == [0, 0], "nothing allocated"
+    assert [member.num_missing_tokens for member in view.prefilling] == [10]
+    assert (view.batch, view.num_free_blocks, view.block_size) == (0, 1000, 4)
+    assert view.limits == LIMITS
+
+
+def test_a_policy_that_asks_for_too_much_gets_what_there_is_room_for():
+    members = [ready(0, max_tokens=4), new(1, 3), new(2, 30)]
+    step = schedule(members, policy=Script(Decision([99], [99, 99], 99)))
+    assert [(r.row_id, r.num_feed, r.num_draft_tokens) for r in step.verify_rows] == [
+        (1, 1, 2),
+        (2, 3, 0),
+        (3, 5, 0),
+    ]
+
+
+def test_a_decision_for_other_members_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        schedule([ready(0), ready(1)], policy=Script(Decision([1], [], 8)))
+
+
 def test_nobody_to_move_is_an_empty_step():
-    step = schedule([], LIMITS, everyone)
+    step = schedule([])
     assert (step.verify_rows, step.draft_rows, step.requests) == ([], [], [])

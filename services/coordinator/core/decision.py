@@ -1,0 +1,39 @@
+"""What a policy decides for a batch's next step. Pure values.
+
+A policy may ask for anything: what it gets is bounded by what each sequence has room for, by the
+limits of the step, and, for drafts, by the blocks that are free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minedraft.services.coordinator.core.step_view import StepView
+
+
+@dataclass(slots=True)
+class Decision:
+    """One entry per member, in the order of the `StepView`."""
+
+    num_draft_tokens: list[int]
+    """k of each member that decodes."""
+    num_prefill_tokens: list[int]
+    """Most prompt tokens to feed of each member that prefills."""
+    prefill_budget_tokens: int
+    """Most prompt tokens of all members together; they get it oldest first."""
+
+    def bounded_by(self, view: StepView) -> Decision:
+        """The same, within the room of each member and the limits of the step."""
+        return Decision(
+            [
+                min(k, member.headroom)
+                for k, member in zip(self.num_draft_tokens, view.decoding, strict=True)
+            ],
+            [
+                min(num_tokens, member.num_missing_tokens)
+                for num_tokens, member in zip(self.num_prefill_tokens, view.prefilling, strict=True)
+            ],
+            min(self.prefill_budget_tokens, view.limits.prefill_budget_tokens),
+        )

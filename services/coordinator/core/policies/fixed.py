@@ -1,0 +1,22 @@
+"""The policy `fixed`: every sequence drafts the k that its caller and the service ask for. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minedraft.services.coordinator.core.decision import Decision
+
+if TYPE_CHECKING:
+    from minedraft.services.coordinator.core.step_view import StepView
+
+
+class Fixed:
+    """See the module docstring."""
+
+    def choose(self, view: StepView) -> Decision:
+        """Draft as many tokens as wanted; feed prompts as fast as the budget allows."""
+        return Decision(
+            [member.wanted_draft_tokens for member in view.decoding],
+            [member.num_missing_tokens for member in view.prefilling],
+            view.limits.prefill_budget_tokens,
+        )

@@ -1,0 +1,101 @@
+"""What a policy sees of a batch before its next step: numbers of all its members. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from minedraft.services.coordinator.core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a step."""
+
+    num_draft_tokens: int
+    """k of the service; 0: no speculation."""
+    prefill_budget_tokens: int
+    """Most prompt tokens fed in one step, all rows together; >= 1."""
+    max_model_len: int
+    """Positions the target has."""
+    drafter_max_len: int
+    """Positions the drafter has; 0: there is no drafter."""
+    drafter_vocab_size: int = 2**32
+    """Ids that the drafter knows are below this."""
+    epoch: int = 0
+    """Of the link to the drafter that drafts for this batch."""
+
+
+@dataclass(slots=True)
+class DecodingSequence:
+    """A member whose next step drafts and samples."""
+
+    num_committed_tokens: int
+    wanted_draft_tokens: int
+    """k that its caller and the service ask for; 0: no speculation."""
+    headroom: int
+    """Most drafts before its output, the context or the drafter's context ends; >= 0."""
+    num_held_positions: int
+    """Positions that its KV blocks cover: drafts beyond them need free blocks."""
+
+
+@dataclass(slots=True)
+class PrefillingSequence:
+    """A member whose next step feeds a part of its prompt."""
+
+    num_committed_tokens: int
+    num_missing_tokens: int
+    """Committed tokens without KV; >= 1."""
+
+
+@dataclass(slots=True)
+class StepView:
+    """All members of one batch that may step together, oldest first, and what bounds them."""
+
+    batch: int
+    decoding: list[DecodingSequence]
+    prefilling: list[PrefillingSequence]
+    limits: Limits
+    num_free_blocks: int
+    block_size: int
+    """Positions per block."""
+
+
+def view_decoding(
+    requests: Iterable[Request], limits: Limits, block_size: int
+) -> list[DecodingSequence]:
+    """Numbers of members in phase READY."""
+    service_k = limits.num_draft_tokens
+    views = []
+    for request in requests:
+        num_tokens = request.num_tokens
+        wanted = request.speculation.num_draft_tokens
+        views.append(
+            DecodingSequence(
+                num_tokens,
+                service_k if wanted is None or wanted > service_k else wanted,
+                _headroom(request, num_tokens, limits),
+                len(request.block_ids) * block_size,
+            )
+        )
+    return views
+
+
+def view_prefilling(requests: Iterable[Request]) -> list[PrefillingSequence]:
+    """Numbers of members in phase PREFILLING whose prompt is not fed to its end."""
+    return [PrefillingSequence(r.num_tokens, r.num_tokens - r.num_computed) for r in requests]
+
+
+def _headroom(request: Request, num_tokens: int, limits: Limits) -> int:
+    """Most drafts that a step of this request has room for.
+
+    A step that starts from L committed tokens emits at most k + 1, so L + k + 1 <= max_len; the
+    drafter feeds positions up to L + k - 2 and needs them all.
+    """
+    if request.max_token_id >= limits.drafter_vocab_size:
+        return 0
+    end = min(request.max_len, limits.max_model_len)
+    return max(min(end - num_tokens - 1, limits.drafter_max_len - num_tokens), 0)

@@ -1,0 +1,108 @@
+"""From requests and what was decided for them to the rows that workers get. Pure.
+
+Writing a row marks the request: what the worker knows of it from now on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from minedraft.plans import DraftRow, OpenRow, VerifyRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from minedraft.services.coordinator.core.request import Request
+    from minedraft.services.coordinator.core.step_view import Limits
+
+
+@dataclass(slots=True)
+class StepRows:
+    """Rows of one step, for both workers."""
+
+    draft_rows: list[DraftRow] = field(default_factory=list)
+    draft_opens: list[OpenRow] = field(default_factory=list)
+    verify_rows: list[VerifyRow] = field(default_factory=list)
+    verify_opens: list[OpenRow] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    """Owners of `verify_rows`, in order."""
+
+    def add_verify(self, request: Request, num_feed: int, k: int) -> None:
+        """Add a row for the verifier: `num_feed` committed tokens, then at most `k` drafts."""
+        num_tokens = request.num_tokens
+        if request.verifier_len == 0:
+            self.verify_opens.append(_open(request))
+            request.verifier_len = num_tokens
+        num_sent, num_blocks = request.num_blocks_sent, len(request.block_ids)
+        self.verify_rows.append(
+            VerifyRow(
+                row_id=request.row_id,
+                base_len=num_tokens,
+                new_token_ids=request.tail(request.verifier_len),
+                num_computed=request.num_computed,
+                num_feed=num_feed,
+                num_draft_tokens=k,
+                new_block_ids=tuple(request.block_ids[num_sent:]) if num_sent < num_blocks else (),
+                block_offset=num_sent,
+            )
+        )
+        request.verifier_len = num_tokens
+        request.num_blocks_sent = num_blocks
+        self.requests.append(request)
+
+    def add_draft(self, request: Request, k: int, epoch: int) -> None:
+        """Add a row for the drafter: the tokens that it lacks, then `k` drafts."""
+        num_tokens = request.num_tokens
+        known = request.drafter_lens.get(epoch)
+        if known is None:
+            self.draft_opens.append(_open(request))
+            known = num_tokens
+        self.draft_rows.append(
+            DraftRow(
+                row_id=request.row_id,
+                base_len=num_tokens,
+                new_token_ids=request.tail(known),
+                num_draft_tokens=k,
+            )
+        )
+        request.drafter_lens[epoch] = num_tokens
+
+
+def warm_up(
+    requests: Iterable[Request], limits: Limits, *, again: bool
+) -> tuple[tuple[DraftRow, ...], tuple[OpenRow, ...]]:
+    """Rows that bring a drafter that does not draft yet up to the committed lengths.
+
+    Args:
+        requests: Live ones that are in a batch.
+        limits: Of the drafter.
+        again: Also those it was told of: it did not get to all of them.
+    """
+    step = StepRows()
+    for request in requests:
+        is_behind = request.drafter_lens.get(limits.epoch, 0) < request.num_tokens
+        if wants_drafts(request, limits) and (is_behind or again):
+            step.add_draft(request, 0, limits.epoch)
+    return tuple(step.draft_rows), tuple(step.draft_opens)
+
+
+def wants_drafts(request: Request, limits: Limits) -> bool:
+    """Whether a drafter should know this request at all."""
+    wanted = request.speculation.num_draft_tokens
+    return (
+        limits.num_draft_tokens > 0
+        and wanted != 0
+        and request.num_tokens < limits.drafter_max_len
+        and request.max_token_id < limits.drafter_vocab_size
+    )
+
+
+def _open(request: Request) -> OpenRow:
+    return OpenRow(
+        row_id=request.row_id,
+        prompt_token_ids=request.prompt_token_ids,
+        output_token_ids=tuple(request.output_token_ids),
+        params=request.params,
+        debug=request.debug,
+    )
