@@ -14,6 +14,7 @@ import pytest
 from minedraft.errors import InvalidRequestError, QueueFullError
 from minedraft.plans import VerifyPlan, VerifyResult
 from minedraft.services.coordinator.core.core import Core
+from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.types import Mode, RequestId, RowParams, Speculation
 from tests.block_rules import BlockRules
@@ -234,15 +235,15 @@ class CoreModel:
         self.num_stale += len(flight.plan.rows) - len(flight.owners)
         if result.num_stale_drafts and not flight.drafts_in and flight.plan.source in self.serving:
             self.suspects.add(flight.plan.source)
-        committed = self.core.on_verify_result(result)
-        assert [(r.request_id, row) for r, row in committed] == [
-            (flight.owners[row.row_id], row)
-            for row in result.rows
-            if row.row_id in flight.owners and row.token_ids
+        live = [row for row in result.rows if row.row_id in flight.owners and row.token_ids]
+        outcomes = self.core.apply(result, self._keep)
+        assert [(o.request.request_id, o.row) for o in outcomes] == [
+            (flight.owners[row.row_id], row) for row in live
         ]
-        for request, row in committed:
-            self.core.commit(request, row.token_ids)
-            self.num_outputs += len(row.token_ids)
+        for outcome in outcomes:
+            assert outcome.failure is None
+            request, num_tokens = outcome.request, len(outcome.row.token_ids)
+            self.num_outputs += num_tokens
             if request.request_id in flight.decoding:
                 self.failed.pop(request.request_id, None)
                 self.deaths.pop(request.request_id, None)
@@ -250,17 +251,23 @@ class CoreModel:
             output = request.output_token_ids
             assert output == continuation(want.prompt, len(output))
             assert len(output) <= want.max_tokens
-            if len(output) == want.max_tokens:
-                assert self.core.finish(request.request_id, "length")
+            assert request.is_finished == (len(output) == want.max_tokens)
+            if request.is_finished:
                 del self.live[request.request_id]
                 self.outputs[request.request_id] = output
                 self._end(request.request_id)
         self.old_answers.append(result)
 
+    def _keep(self, request, row) -> Kept:
+        """All of a row's tokens are kept; the last one of what was asked for ends the request."""
+        num_output = len(request.output_token_ids) + len(row.token_ids)
+        is_last = num_output == self.live[request.request_id].max_tokens
+        return Kept(len(row.token_ids), "length" if is_last else None)
+
     def answer_again(self, index) -> None:
         """An answer to a step that is not in flight: a repeat, or one for a lost session."""
         result = self.old_answers[index % len(self.old_answers)]
-        assert self.core.on_verify_result(result) == []
+        assert self.core.apply(result, self._keep) == []
         self.num_stale += len(result.rows)
 
     def draft_answer(self, index=0, *, keep=False) -> None:

@@ -1,4 +1,4 @@
-"""The step loop, without a loop: every event that can unblock a batch plans and sends at once.
+"""Drives the core: on every event that can unblock a batch, plans its next step and sends it.
 
 Owns the core, and the text and stream of every live request. Runs on the event loop and never
 computes or waits: workers' sessions, RPCs and the membership tasks call it. Every method leaves
@@ -17,6 +17,9 @@ import structlog
 
 from minedraft.api import Delta, Finished, RequestTiming, SpeculationStats, Usage
 from minedraft.errors import MineDraftError, NonFiniteError, ProtocolError, StateError
+from minedraft.services.coordinator.core.capacity import too_large
+from minedraft.services.coordinator.core.outcome import ERROR, Kept
+from minedraft.services.coordinator.text.output import Progress
 from minedraft.types import FinishReason
 
 if TYPE_CHECKING:
@@ -24,11 +27,12 @@ if TYPE_CHECKING:
 
     from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
     from minedraft.services.coordinator.core.core import Core
+    from minedraft.services.coordinator.core.outcome import Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.streams import EventStream
     from minedraft.services.coordinator.text.output import Finish, OutputProcessor
     from minedraft.services.coordinator.timeline import Timeline
-    from minedraft.types import ModelInfo, RequestId, TokenLogprobs
+    from minedraft.types import ModelInfo, RequestId
 
 log = structlog.get_logger(__name__)
 
@@ -38,8 +42,9 @@ _DRAFT_TIMEOUT_FACTOR = 6
 """Times the longest of the last draft steps; generous, because a step without drafts is dear and
 a dead drafter is noticed by its link, not by this."""
 _NUM_RECENT_DRAFTS = 16
-_ERROR = "error"
-"""Counted as the reason of a request that ends with an error; no caller sees it."""
+
+
+_NO_PROGRESS = Progress(0, "")
 
 
 @dataclass(slots=True)
@@ -50,6 +55,8 @@ class Sample:
     processor: OutputProcessor
     stream: EventStream
     index: int = 0
+    progress: Progress = _NO_PROGRESS
+    """What its last tokens came to."""
     finish: Finish | None = None
     """Set from the start if the caller holds the whole output already, all but its end."""
     arrived_ns: int = 0
@@ -89,6 +96,70 @@ class Engine:
         self._send_verify: Callable[[VerifyPlan], None] | None = None
         self._recent_drafts: list[int] = []
 
+    # -- one step ---------------------------------------------------------------------------
+
+    def on_verify_result(self, result: VerifyResult) -> None:
+        """A batch's step is verified: commit it, deliver it, and start the batch's next step.
+
+        Raises:
+            ProtocolError: the answer makes no sense; the session must end.
+        """
+        self.timeline.verified(result)
+        for outcome in self.core.apply(result, self._walk):
+            self._deliver(outcome)
+        self.schedule()
+        self._wake()
+
+    def schedule(self) -> None:
+        """Plan the next step of every batch that has none in flight, and send it to the workers.
+
+        Every event that can unblock a batch ends here.
+        """
+        self.core.draft_timeout_ns = self._draft_timeout_ns()
+        try:
+            for draft, verify in self.core.plan():
+                self.timeline.planned(draft, verify)
+                self._note_admissions(verify)
+                self._send(draft, verify)
+        except Exception as err:
+            log.exception("engine.failed")
+            self.fail_all(StateError(f"the coordinator failed: {type(err).__name__}"))
+            if not self.failure.done():
+                self.failure.set_exception(err)
+
+    def _walk(self, request: Request, row: RowResult) -> Kept:
+        """Walk a row's tokens to the end of the output, if it is among them."""
+        sample = self._samples[request.request_id]
+        progress = sample.progress = sample.processor.push(row.token_ids)
+        reason = progress.finish.reason.value if progress.finish is not None else None
+        return Kept(progress.num_kept, reason)
+
+    def _deliver(self, outcome: Outcome) -> None:
+        """Put what became of a row on its request's stream."""
+        request, row = outcome.request, outcome.row
+        sample = self._samples[request.request_id]
+        if row.error is not None:
+            log.error("request.not_finite", request_id=request.request_id, length=row.base_len)
+            self._fail(sample, _not_finite(row))
+        elif outcome.failure is not None:
+            self._give_up(sample, outcome.failure)
+        else:
+            try:
+                self._push(sample, row)
+            except Exception as err:  # noqa: BLE001 it is logged, and its stream says so
+                self._give_up(sample, err)
+
+    def _push(self, sample: Sample, row: RowResult) -> None:
+        progress = sample.progress
+        if not sample.first_token_ns:
+            sample.first_token_ns = self._clock()
+        kept = row.token_ids[: progress.num_kept]
+        logprobs = row.logprobs[: progress.num_kept]
+        sample.stream.push(Delta(sample.index, kept, progress.text, logprobs))
+        if progress.finish is not None:
+            del self._samples[sample.request.request_id]
+            self._report(sample, progress.finish)
+
     # -- requests ---------------------------------------------------------------------------
 
     def submit(self, samples: Sequence[Sample]) -> None:
@@ -116,7 +187,7 @@ class Engine:
                 self._samples[sample.request.request_id] = sample
             else:
                 self._report(sample, sample.finish)
-        self._pump()
+        self.schedule()
 
     def abort(self, request_id: RequestId) -> bool:
         """End a request with reason ABORT. Unknown and finished ids are fine.
@@ -131,7 +202,7 @@ class Engine:
         if progress.text:
             sample.stream.push(Delta(sample.index, (), progress.text))
         self._end(sample, progress.finish)
-        self._pump()
+        self.schedule()
         return True
 
     # -- workers ----------------------------------------------------------------------------
@@ -156,8 +227,8 @@ class Engine:
             self._fail(self._samples[request.request_id], err)
         self._send_verify = send
         for request in self.core.verifier_up(info):
-            self._fail(self._samples[request.request_id], self.core.too_large(request))
-        self._pump()
+            self._fail(self._samples[request.request_id], too_large(request, self.core.blocks))
+        self.schedule()
 
     def verifier_lost(self, *, by_failure: bool = False, may_have_died: bool = False) -> None:
         """The verifier session ended; live requests wait for the next one.
@@ -186,27 +257,27 @@ class Engine:
         self._send_draft[epoch] = send
         self._recent_drafts.clear()
         self.core.drafter_up(info, epoch)
-        self._pump()
+        self.schedule()
 
     def drafter_down(self, epoch: int) -> None:
         """A drafter, or the link to it, is gone. Without another one k = 0 from now on."""
         self._send_draft.pop(epoch, None)
         self.timeline.forget_drafts(epoch)
         self.core.drafter_down(epoch)
-        self._pump()
+        self.schedule()
         self._wake()
 
     def warm_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
         """A link to a drafter was formed that shall take over once it has caught up."""
         self._send_draft[epoch] = send
         self.core.warm_up(info, epoch)
-        self._pump()
+        self.schedule()
 
     def cut_over(self, old: int, new: int) -> None:
         """A warm drafter takes the place of another one."""
         self._recent_drafts.clear()
         self.core.cut_over(old, new)
-        self._pump()
+        self.schedule()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds that only plans and answers can change."""
@@ -228,35 +299,8 @@ class Engine:
             del self._recent_drafts[:-_NUM_RECENT_DRAFTS]
         self.core.on_draft_result(result)
         if result.epoch in self.core.warming_epochs:
-            self._pump()
+            self.schedule()
         self._wake()
-
-    def on_verify_result(self, result: VerifyResult) -> None:
-        """The verifier is done with a step: commit, stream, plan the batch's next step.
-
-        Raises:
-            ProtocolError: the answer makes no sense; the session must end.
-        """
-        self.timeline.verified(result)
-        for request, row in self.core.on_verify_result(result):
-            sample = self._samples[request.request_id]
-            if row.error is not None:
-                self._end_not_finite(sample)
-                continue
-            try:
-                self._commit(sample, row)
-            except Exception as err:
-                # Half of it is done: to go on would give its caller another output, without a word.
-                log.exception("commit.failed", request_id=request.request_id)
-                self._give_up(sample, err)
-        self._pump()
-        self._wake()
-
-    # -- steering ---------------------------------------------------------------------------
-
-    def pump(self) -> None:
-        """Plan again after a change from outside (mode)."""
-        self._pump()
 
     def fail_all(self, err: MineDraftError) -> None:
         """End every stream with an error."""
@@ -265,53 +309,34 @@ class Engine:
 
     # -- inside -----------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    def _send(self, draft: DraftPlan | None, verify: VerifyPlan) -> None:
+        if draft is not None and draft.epoch in self._send_draft:
+            self._send_draft[draft.epoch](draft)
+        if self._send_verify is not None and (verify.rows or verify.closes):
+            self._send_verify(verify)
+
+    def _draft_timeout_ns(self) -> int:
         longest = max(self._recent_drafts, default=None)
-        self.core.draft_timeout_ns = (
-            self._max_draft_timeout_ns
-            if longest is None
-            else min(
-                max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest),
-                self._max_draft_timeout_ns,
-            )
-        )
-        try:
-            for draft, verify in self.core.plan():
-                self.timeline.planned(draft, verify)
-                self._note_admissions(verify)
-                if draft is not None and draft.epoch in self._send_draft:
-                    self._send_draft[draft.epoch](draft)
-                if self._send_verify is not None and (verify.rows or verify.closes):
-                    self._send_verify(verify)
-        except Exception as err:
-            log.exception("engine.failed")
-            self.fail_all(StateError(f"the coordinator failed: {type(err).__name__}"))
-            if not self.failure.done():
-                self.failure.set_exception(err)
+        if longest is None:
+            return self._max_draft_timeout_ns
+        timeout_ns = max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest)
+        return min(timeout_ns, self._max_draft_timeout_ns)
 
     def _fail(self, sample: Sample, err: MineDraftError) -> None:
         del self._samples[sample.request.request_id]
-        self.core.finish(sample.request.request_id, _ERROR)
+        self.core.finish(sample.request.request_id, ERROR)
         sample.stream.fail(err)
 
     def _give_up(self, sample: Sample, err: Exception) -> None:
-        """End a request whose state is not to be trusted, wherever its commit was."""
-        request_id = sample.request.request_id
-        self._samples.pop(request_id, None)
-        self.core.finish(request_id, _ERROR)
-        sample.stream.fail(StateError(f"the coordinator failed: {type(err).__name__}"))
+        """End a request whose state is not to be trusted, wherever its commit was.
 
-    def _end_not_finite(self, sample: Sample) -> None:
-        request = sample.request
-        log.error("request.not_finite", request_id=request.request_id, length=request.num_tokens)
-        self._fail(
-            sample,
-            NonFiniteError(
-                f"the target's logits after the request's {request.num_tokens} tokens are not "
-                "finite (NaN or infinity): its weights have no numbers for one of them, or "
-                "overflow in its dtype"
-            ),
-        )
+        Half of it is done: to go on would give its caller another output, without a word.
+        """
+        request_id = sample.request.request_id
+        log.error("commit.failed", request_id=request_id, exc_info=err)
+        self._samples.pop(request_id, None)
+        self.core.finish(request_id, ERROR)
+        sample.stream.fail(StateError(f"the coordinator failed: {type(err).__name__}"))
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -326,18 +351,6 @@ class Engine:
         for sample in self._samples.values():
             if not sample.admitted_ns and sample.request.row_id in opened:
                 sample.admitted_ns = self._clock()
-
-    def _commit(self, sample: Sample, row: RowResult) -> None:
-        now = self._clock()
-        if not sample.first_token_ns:
-            sample.first_token_ns = now
-        progress = sample.processor.push(row.token_ids)
-        kept = row.token_ids[: progress.num_kept]
-        logprobs: tuple[TokenLogprobs, ...] = row.logprobs[: progress.num_kept]
-        self.core.commit(sample.request, kept)
-        sample.stream.push(Delta(sample.index, kept, progress.text, logprobs))
-        if progress.finish is not None:
-            self._end(sample, progress.finish)
 
     def _end(self, sample: Sample, finish: Finish | None) -> None:
         if finish is None:
@@ -372,3 +385,10 @@ class Engine:
                 ),
             )
         )
+
+
+def _not_finite(row: RowResult) -> NonFiniteError:
+    return NonFiniteError(
+        f"the target's logits after the request's {row.base_len} tokens are not finite (NaN or "
+        "infinity): its weights have no numbers for one of them, or overflow in its dtype"
+    )

@@ -242,7 +242,7 @@ class Handler:
         _range("max_batch_size", mode.max_batch_size, 1, self._config.max_rows)
         _range("num_draft_tokens", mode.num_draft_tokens, 0, self._config.max_draft_tokens)
         self._engine.core.set_mode(mode)
-        self._engine.pump()
+        self._engine.schedule()
 
     async def swap_drafter(self, order: SwapOrder, timeout_s: float | None = None) -> SwapResult:
         """Change the drafter while requests run.

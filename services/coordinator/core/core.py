@@ -1,6 +1,6 @@
 """The coordinator's truth: requests, steps, workers. Pure.
 
-Events in (`submit`, `on_verify_result`, `verifier_lost`, ...), plans out (`plan`). No clock, no
+Events in (`submit`, `apply`, `verifier_lost`, ...), plans out (`plan`). No clock, no
 asyncio, no torch, no protobuf: the same core runs under the engine and under hypothesis.
 
 Per batch at most one step is in flight. As soon as a batch's step is committed its next one is
@@ -15,17 +15,14 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
-from minedraft.errors import (
-    DuplicateRequestError,
-    InvalidRequestError,
-    PreconditionError,
-    QueueFullError,
-)
+from minedraft.errors import DuplicateRequestError, PreconditionError
 from minedraft.services.coordinator.core.answers import live_rows
 from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.capacity import check_queue, fits, too_large
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.drafters import Drafters
+from minedraft.services.coordinator.core.outcome import ERROR, Outcome
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.request import Event, Phase
@@ -35,7 +32,8 @@ from minedraft.services.coordinator.core.suspects import blame
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
+    from minedraft.plans import DraftPlan, DraftResult, VerifyPlan, VerifyResult
+    from minedraft.services.coordinator.core.outcome import Keep
     from minedraft.services.coordinator.core.request import Request
     from minedraft.types import Mode, ModelInfo, RequestId
 
@@ -82,16 +80,7 @@ class Core:
             InvalidRequestError: they never will.
             QueueFullError: not now.
         """
-        if count > self.max_waiting:
-            raise InvalidRequestError(
-                f"sampling.n is {count}, want at most {self.max_waiting}: max_waiting_requests",
-                field="sampling.n",
-            )
-        if len(self._table.waiting) + count > self.max_waiting:
-            raise QueueFullError(
-                f"{len(self._table.waiting)} requests wait and {count} more do not fit: "
-                f"max_waiting_requests is {self.max_waiting}"
-            )
+        check_queue(len(self._table.waiting), count, self.max_waiting)
 
     def submit(self, request: Request) -> None:
         """Queue a request.
@@ -104,8 +93,8 @@ class Core:
         if request.request_id in self._table.live:
             raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
         self.check_capacity()
-        if self._verifier is not None and not self._fits(request):
-            raise self.too_large(request)
+        if self._verifier is not None and not fits(request, self.blocks):
+            raise too_large(request, self.blocks)
         request.arrival = self._next_arrival
         self._next_arrival += 1
         self._table.enqueue(request)
@@ -130,11 +119,11 @@ class Core:
         """A verifier session began; it knows no rows.
 
         Returns:
-            Live requests that its KV pool can never hold; the caller ends them.
+            Live requests that its KV pool can never hold; the caller ends them (`too_large`).
         """
         self._verifier = info
         self._table.blocks = BlockAllocator(info.num_blocks, info.block_size)
-        return [r for r in self._table.live.values() if not self._fits(r)]
+        return [r for r in self._table.live.values() if not fits(r, self.blocks)]
 
     def blame(self) -> list[Request]:
         """The verifier failed at the step it was running: see `suspects`.
@@ -240,11 +229,17 @@ class Core:
                 request.advance(Event.DRAFTS_IN)
         self._mark_verifying()
 
-    def on_verify_result(self, result: VerifyResult) -> list[tuple[Request, RowResult]]:
-        """A step is verified. The caller commits each request with `commit`.
+    def apply(self, result: VerifyResult, keep: Keep) -> list[Outcome]:
+        """A step is verified: commit what is kept of each row, and end what ends.
+
+        Args:
+            result: Of the verifier.
+            keep: Says how many of a row's new tokens the request keeps, and whether it ends with
+                them. If it raises, its request ends, and no other.
 
         Returns:
-            Live requests with new tokens, and those that cannot go on, which the caller ends.
+            What became of each row whose request lives, or lived until now, in order. Prefill
+            chunks are left out.
 
         Raises:
             ProtocolError: a row does not start from the committed length, or makes no sense. The
@@ -263,17 +258,12 @@ class Core:
             self._drafters.suspect(step.source)
         self._counters.verified(result)
         self._counters.num_stale_results += len(result.rows) - len(rows)
-        told = [(request, row) for request, row in rows if row.token_ids or row.error]
-        for request, row in told:
-            if row.token_ids:
-                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
         self._mark_verifying()
-        return told
-
-    def commit(self, request: Request, token_ids: tuple[int, ...]) -> None:
-        """Commit the kept part of a row's tokens."""
-        request.commit(token_ids)
-        self._counters.num_output_tokens += len(token_ids)
+        return [
+            self._settle(Outcome(request, row), keep)
+            for request, row in rows
+            if row.token_ids or row.error
+        ]
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -364,19 +354,26 @@ class Core:
         """Raise if an invariant is broken; cheap enough for tests and idle moments."""
         self._table.check()
 
-    def too_large(self, request: Request) -> InvalidRequestError:
-        """The error of a request that the KV pool can never hold."""
-        return InvalidRequestError(
-            f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
-            f"need {self.blocks.blocks_for(request.max_num_computed)} KV blocks, "
-            f"the pool has {self.blocks.num_blocks}",
-            field="sampling.max_tokens",
-        )
-
     # -- inside -----------------------------------------------------------------------------
 
-    def _fits(self, request: Request) -> bool:
-        return self.blocks.blocks_for(request.max_num_computed) <= self.blocks.num_blocks
+    def _settle(self, outcome: Outcome, keep: Keep) -> Outcome:
+        """Commit what is kept of a row, or end its request."""
+        request, row = outcome.request, outcome.row
+        reason: str | None = ERROR
+        if row.error is None:
+            try:
+                kept = keep(request, row)
+                token_ids = row.token_ids[: kept.num_tokens]
+                request.commit(token_ids)
+                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
+                self._counters.num_output_tokens += len(token_ids)
+                reason = kept.reason
+            except Exception as err:  # noqa: BLE001 the outcome carries it; the other rows go on
+                # Half of it may be done: to go on would give its caller another output.
+                outcome.failure = err
+        if reason is not None:
+            self.finish(request.request_id, reason)
+        return outcome
 
     def _mark_verifying(self) -> None:
         """The batch at the head of the verifier's queue is verified once its drafts are in."""

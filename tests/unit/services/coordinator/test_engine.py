@@ -17,7 +17,7 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.plans import DraftResult, RowResult, StepTiming
-from minedraft.services.coordinator.core.request import Phase
+from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.services.coordinator.streams import EventStream
 from minedraft.services.coordinator.text.output import Finish
 from minedraft.types import FinishReason, Mode, RequestId, RowError
@@ -364,7 +364,7 @@ async def test_a_warm_up_says_nothing_of_how_long_a_draft_takes():
     had_planned(world)
     world.drafter_up(1)
     world.engine.on_draft_result(replace(note(1, 10**6), num_rows=0))
-    world.engine.pump()
+    world.engine.schedule()
     assert world.core.draft_timeout_ns == 10 * SECOND
 
 
@@ -406,9 +406,9 @@ async def test_a_commit_that_fails_half_way_ends_that_request_and_no_other(where
         push = bad.processor.push
         monkeypatch.setattr(bad.processor, "push", lambda ids: (push(ids), fail()))
     elif where == "core":
-        commit = world.core.commit
+        commit = Request.commit
         monkeypatch.setattr(
-            world.core,
+            Request,
             "commit",
             lambda request, ids: fail() if request is bad.request else commit(request, ids),
         )
@@ -467,17 +467,17 @@ async def test_the_draft_timeout_follows_the_longest_recent_draft_step():
     world.drafter_up(1)
     assert world.core.draft_timeout_ns == 10 * SECOND, "nothing is known yet"
     world.engine.on_draft_result(note(1, 10**6))
-    world.engine.pump()
+    world.engine.schedule()
     assert world.core.draft_timeout_ns == 1 * SECOND, "the floor"
     world.engine.on_draft_result(note(1, SECOND))
-    world.engine.pump()
+    world.engine.schedule()
     assert world.core.draft_timeout_ns == 6 * SECOND
     world.engine.on_draft_result(note(1, 2 * SECOND))
-    world.engine.pump()
+    world.engine.schedule()
     assert world.core.draft_timeout_ns == 10 * SECOND, "the ceiling"
     for _ in range(16):
         world.engine.on_draft_result(note(1, 10**6))
-    world.engine.pump()
+    world.engine.schedule()
     assert world.core.draft_timeout_ns == 1 * SECOND, "long ago"
     world.drafter_up(2)
     assert world.core.draft_timeout_ns == 10 * SECOND, "another drafter"
@@ -490,7 +490,7 @@ async def test_a_verifier_is_not_left_for_drafts_that_it_waits_for():
     world.drafter_up(1)
     assert world.core.draft_timeout_ns == SECOND // 2, "nothing is known yet"
     world.engine.on_draft_result(note(1, SECOND))
-    world.engine.pump()
+    world.engine.schedule()
     assert world.core.draft_timeout_ns == SECOND // 2, "a slow drafter"
 
 

@@ -360,7 +360,7 @@ def test_an_aborted_id_can_be_used_again_while_its_old_step_is_in_flight():
     core.submit(Request(RequestId("r0"), (4, 5), RowParams(), 3))
     model.work()
     result = model.answers.popleft()
-    assert core.on_verify_result(result) == []
+    assert core.apply(result, model._keep) == []
     assert core.requests[RequestId("r0")].output_token_ids == []
 
 
@@ -468,7 +468,7 @@ def test_an_answer_that_makes_no_sense_commits_and_counts_nothing(changes):
     request = model.core.requests[RequestId("r0")]
     length, steps = request.num_tokens, request.stats.num_steps
     with pytest.raises(ProtocolError):
-        model.core.on_verify_result(result)
+        model.core.apply(result, model._keep)
     assert replace(model.core.counters) == before
     assert (request.num_tokens, request.stats.num_steps) == (length, steps)
     model.lose_verifier()  # what the engine does next
@@ -485,7 +485,7 @@ def test_tokens_in_the_middle_of_a_prompt_are_refused():
     row_id = flight.plan.rows[0].row_id
     bad = VerifyResult(flight.plan.step_id, 0, (RowResult(row_id, 20, (1,)),), StepTiming())
     with pytest.raises(ProtocolError, match=r"committed length is 20 \(prefilling\)"):
-        model.core.on_verify_result(bad)
+        model.core.apply(bad, model._keep)
 
 
 def test_the_one_that_processes_die_of_is_found_among_all_and_takes_nobody_along():
