@@ -1,4 +1,4 @@
-"""One structlog setup for every process.
+"""Configures structlog, the same way for every process.
 
 Never writes a prompt, an output, a local variable, or the words of an exception that is not ours.
 Never makes whoever logs wait or fail (see `log_sink`).
@@ -45,7 +45,7 @@ USER_DATA: Final = frozenset(
         "token_ids",
     }
 )
-"""Keys whose values belong to the user; a line says only how long they are."""
+"""Keys whose values belong to users; a line shows only their length."""
 _MOST_OF_AN_EVENT: Final = 200
 
 
@@ -81,23 +81,23 @@ def configure(
 
 
 def num_dropped() -> int:
-    """Lines of this process that could not be written, since it was configured."""
+    """Return the number of lines that this process could not write."""
     return _stderr.sink.num_dropped if _stderr is not None else 0
 
 
 def drain(timeout_s: float = DRAIN_S) -> None:
-    """Let the lines so far get out; for who is about to end the process without exit handlers."""
+    """Wait until the lines so far are written. Call this before an exit without exit handlers."""
     if _stderr is not None:
         _stderr.finish()
         _stderr.sink.drain(timeout_s)
 
 
 _stderr: StderrFace | None = None
-"""This process's, once configured."""
+"""Sink of this process, once configured."""
 
 
 def _to_stderr(service: str, *, json: bool) -> TextIO:
-    """Put a sink before stderr; where stderr is no file, or was closed, leave it as it is."""
+    """Put a sink before stderr, unless stderr is no file or closed."""
     global _stderr  # noqa: PLW0603  # a process has one stderr
 
     def note(num_lines: int) -> str:
@@ -122,7 +122,7 @@ def _to_stderr(service: str, *, json: bool) -> TextIO:
 
 
 class _Chain:
-    """All processors as one, which never raises: a value may be anything, its repr too."""
+    """Runs all processors as one and never raises, whatever a value or its repr does."""
 
     def __init__(self, processors: Sequence[Processor]) -> None:
         self._processors = processors
@@ -142,10 +142,10 @@ class _Chain:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes the standard library's lines; one that cannot be formatted is named. Never raises."""
+    """Writes lines of the standard library. Names a line that it cannot format. Never raises."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name
-        """Write what is left of a line."""
+        """Write a line."""
         facts = {"event": "log.unformatted", "level": record.levelname.lower()}
         with suppress(OSError, ValueError):  # a stream of the caller's that is full, or closed
             self.stream.write(dumps({**facts, "logger": record.name}) + "\n")
@@ -188,7 +188,7 @@ def _adopt_standard_logging(before: list[Processor], last: list[Processor], out:
 
 
 def _make_plain(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Structlog processor: a peer's words in a terminal."""
+    """Structlog processor: escapes control characters in a peer's words."""
     return {key: plain(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

@@ -1,4 +1,4 @@
-"""Where log lines go: a bounded queue and a thread that writes it to a file descriptor.
+"""Writes log lines to a file descriptor, through a bounded queue and a thread.
 
 Whoever logs neither waits nor fails, whatever becomes of the reader or the disk. A line that cannot
 be written is dropped and counted; the next one that can be is preceded by how many were lost.
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_QUEUED_BYTES: Final = 2**20
-"""Most that waits for a reader; further lines are dropped. A line that is longer is, too."""
+"""Most bytes that wait for a reader; the sink drops further lines, and longer ones."""
 DRAIN_S: Final = 1.0
-"""Longest that the end of a process waits for a reader."""
+"""Longest time that the end of a process waits for a reader."""
 
 
 class _Piece(NamedTuple):
     data: bytes
     num_lines: int
-    """1, or 0 for a note."""
+    """Number of lines: 1, or 0 for a note."""
     num_told: int
-    """Of a note: the lost lines that nobody knows of if it is lost too."""
+    """Of a note: the lost lines that it reports."""
 
 
 class LogSink:
@@ -55,11 +55,11 @@ class LogSink:
         self._num_unsaid = 0
         self._is_torn = False  # the last line ended in the middle
         self.num_dropped = 0
-        """Lines lost since the start."""
+        """Number of lines lost since the start."""
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def write(self, text: str) -> None:
-        """Queue whole lines; neither waits nor raises."""
+        """Queue whole lines. Neither waits nor raises."""
         data = text.encode("utf-8", "backslashreplace")
         with self._changed:
             if self._is_closed or self._num_bytes + len(data) > self._max_bytes:
@@ -69,10 +69,10 @@ class LogSink:
             self._enqueue(_Piece(data, 1, 0))
 
     def flush(self) -> None:
-        """Do nothing: loggers flush after each line, and must not wait. See `drain`."""
+        """Do nothing: loggers flush after each line and must not wait. See `drain`."""
 
     def drain(self, timeout_s: float = DRAIN_S) -> bool:
-        """Wait until everything is written, or dropped.
+        """Wait until every line is written or dropped.
 
         Returns:
             Whether it was, in time.
@@ -88,7 +88,7 @@ class LogSink:
         return True
 
     def close(self) -> None:
-        """Write what is queued, and no more after it. Does not wait."""
+        """Stop after the queued lines. Does not wait."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -125,7 +125,7 @@ class LogSink:
                     self._lose(piece.num_lines, piece.num_told)
 
     def _put(self, data: bytes) -> bool:
-        """Write it all, however long its reader takes."""
+        """Write a line completely, however slow its reader is."""
         rest = memoryview(b"\n" + data if self._is_torn else data)
         begun = False
         try:
@@ -145,7 +145,7 @@ class LogSink:
 
 
 class StderrFace(io.TextIOBase):
-    """`sys.stderr` over a sink, for whatever Python and its libraries write there themselves.
+    """Replaces `sys.stderr` by a sink, for what Python and its libraries write there.
 
     Args:
         sink: Where whole lines go.
@@ -162,12 +162,12 @@ class StderrFace(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # read-only, as that of every stream
-        """Of what arrives at the descriptor."""
+        """Encoding of the written bytes."""
         return "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]  # read-only, as that of every stream
-        """What becomes of half a surrogate pair."""
+        """How half a surrogate pair is encoded."""
         return "backslashreplace"
 
     def writable(self) -> bool:
@@ -175,15 +175,15 @@ class StderrFace(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """Of the standard error stream itself."""
+        """Descriptor of stderr itself."""
         return self._fd
 
     def isatty(self) -> bool:
-        """Whether a person may be watching."""
+        """Whether stderr is a terminal."""
         return os.isatty(self._fd)
 
     def write(self, text: str, /) -> int:
-        """Queue the lines that are whole; the rest waits for its end."""
+        """Queue complete lines; keep the rest until its end comes."""
         with self._lock:
             whole, newline, self._begun = (self._begun + text).rpartition("\n")
             if len(self._begun) > self._MAX_CHARS:
@@ -193,10 +193,10 @@ class StderrFace(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: who prints must not wait."""
+        """Do nothing: a print must not wait."""
 
     def finish(self) -> None:
-        """Queue a line that was begun."""
+        """Queue an unfinished line."""
         with self._lock:
             if self._begun:
                 self.write("\n")

@@ -1,4 +1,4 @@
-"""The two ends of a token link as the engines see them. Protocols only: no transport, no torch."""
+"""The two ends of a token link, as protocols for the engines. No transport, no torch."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class DraftSender(Protocol):
 
     @property
     def description(self) -> str:
-        """What carries it, for people."""
+        """Description of the transport, for people."""
 
     def send(self, packet: DraftPacket) -> None:
-        """Queue a packet; never blocks. From any thread. After the link is lost it is dropped.
+        """Queue a packet; drop it if the link is lost. Never blocks. From any thread.
 
         Raises:
             StateError: the packet does not fit the link's layout.
         """
 
     def close(self) -> None:
-        """End the link in bounded time; again is fine. From any thread."""
+        """End the link in bounded time. From any thread; idempotent."""
 
 
 class DraftReceiver(Protocol):
@@ -57,7 +57,7 @@ class DraftReceiver(Protocol):
 
     @property
     def description(self) -> str:
-        """What carries it, for people."""
+        """Description of the transport, for people."""
 
     @property
     def counters(self) -> LinkCounters:
@@ -77,4 +77,4 @@ class DraftReceiver(Protocol):
         """
 
     def close(self) -> None:
-        """End the link in bounded time; again is fine. From any thread."""
+        """End the link in bounded time. From any thread; idempotent."""

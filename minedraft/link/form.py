@@ -1,4 +1,4 @@
-"""Form one end of a token link over whatever transport its spec names.
+"""Forms one end of a token link over the transport that its spec names.
 
 The coordinator orders both ends to form at about the same time; either may be first. torch is
 loaded only for gloo, and for nccl where the worker has a CUDA device.

@@ -1,4 +1,4 @@
-"""Waiting for the other end of a link: always bounded, and nothing is left behind on failure."""
+"""Waits for the other end of a link, in bounded time, and cleans up on failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def await_peer(formed: Future[T], spec: LinkSpec, *, abandon: Callable[[], None]) -> T:
-    """Wait until the link is formed, at most the spec's timeout.
+    """Wait until the link has formed, at most the spec's timeout.
 
     Args:
         formed: Resolved by whoever forms it, in any thread; already running, so not cancellable.

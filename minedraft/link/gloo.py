@@ -1,4 +1,4 @@
-"""The gloo transport: packets as CPU tensors over TCP between two ranks. The only torch in links.
+"""The gloo transport: packets as CPU tensors over TCP between two ranks. Imports torch.
 
 Rank 0 is the verifier and receives, rank 1 is the drafter and sends. The group stands outside any
 default group, and its rendezvous goes over the gRPC control plane, so there is no TCPStore port.
@@ -55,7 +55,7 @@ _POSTED_RECVS: Final = 4
 
 
 class _Group(Protocol):
-    """What a link uses of ProcessGroupGloo; torch's stubs lack it."""
+    """The methods of ProcessGroupGloo that a link uses; torch's stubs lack them."""
 
     def send(self, tensors: list[torch.Tensor], rank: int, tag: int, /) -> dist.Work: ...
 
@@ -63,14 +63,14 @@ class _Group(Protocol):
 
 
 class _Store(dist.Store):  # type: ignore[name-defined, misc]  # torch's stubs do not export it
-    """What of torch's store gloo uses to form a group: set, get and wait, within one deadline."""
+    """The methods of torch's store that gloo uses to form a group, within one deadline."""
 
     def __init__(self, keys: Keys, until: float) -> None:
         super().__init__()
         self._keys = keys
         self._until = until
         self.told = b""
-        """All that this end has written: gloo's addresses are in it."""
+        """Everything that this end has written; it includes gloo's addresses."""
 
     def set(self, key: str, value: bytes) -> None:
         self.told += value
@@ -152,7 +152,7 @@ def _start(
 def _form(
     spec: LinkSpec, options: LinkOptions, rank: int, keys: Keys, formed: Future[None]
 ) -> _Group | None:
-    """Meet the peer and connect; the outcome goes to `formed`."""
+    """Connect to the peer and resolve `formed`."""
     until = time.monotonic() + spec.timeout_s
     try:
         # Meeting first makes both ends ready before either connects: then it takes milliseconds.
@@ -180,7 +180,7 @@ def _form(
 
 
 def _connect(store: _Store, rank: int, options: LinkOptions, timeout: timedelta) -> _Group:
-    """Build the group. Listens on `bind_host` alone, and touches no environment variable."""
+    """Build the group. It listens on `bind_host` alone and reads no environment variable."""
     backend: Any = dist.ProcessGroupGloo
     settings = backend._Options()  # noqa: SLF001 torch has no other way
     settings._devices = [backend.create_device(hostname=options.bind_host)]  # noqa: SLF001
@@ -191,7 +191,7 @@ def _connect(store: _Store, rank: int, options: LinkOptions, timeout: timedelta)
 
 
 def _receive(group: _Group, spec: LinkSpec, options: LinkOptions, receiver: LinkReceiver) -> None:
-    """The verifier's thread: receives are always posted, each wait is bounded."""
+    """Run the verifier's thread: keep receives posted, bound each wait."""
     op_timeout = timedelta(seconds=options.op_timeout_s)
     try:
         posted: deque[tuple[dist.Work, torch.Tensor]] = deque()
@@ -212,7 +212,7 @@ def _receive(group: _Group, spec: LinkSpec, options: LinkOptions, receiver: Link
 
 
 def _send(group: _Group, options: LinkOptions, sender: LinkSender) -> None:
-    """The drafter's thread: packets, or heartbeats when there are none."""
+    """Run the drafter's thread: send packets, or heartbeats while there are none."""
     op_timeout = timedelta(seconds=options.op_timeout_s)
     try:
         while (words := sender.outbox.next()) is not None:
@@ -224,7 +224,7 @@ def _send(group: _Group, options: LinkOptions, sender: LinkSender) -> None:
 
 
 def _reason(err: RuntimeError, peer: str, options: LinkOptions) -> str:
-    """What gloo's error says, for people; its own text names files of torch's build machine."""
+    """Shorten gloo's error, which names files of torch's build machine."""
     text = str(err)
     if "Timed out" in text:
         return f"gloo: the {peer} did nothing for {options.op_timeout_s:g} s"

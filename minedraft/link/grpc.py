@@ -78,7 +78,7 @@ async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) 
 
 
 def _run(spec: LinkSpec, sender: LinkSender, client: TokenLinkClient, formed: Future[None]) -> None:
-    """The link's thread: open the stream, then wait for its end."""
+    """Run the link's thread: open the stream, then wait for its end."""
     try:
         stream = client.send_packets(spec.name, _packets(sender.outbox))
         stream.wait_accepted()

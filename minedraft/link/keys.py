@@ -1,4 +1,4 @@
-"""The rendezvous of a link as each of its two ends sees it: keys by name, waits bounded. No torch.
+"""The rendezvous of a link, for either end: keys by name, with bounded waits. No torch.
 
 The verifier holds the board in its own memory, the drafter reaches it over the control plane.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Keys(Protocol):
-    """What either end does with keys; both raise MineDraftError."""
+    """The operations of either end; both raise MineDraftError."""
 
     def put(self, key: str, value: bytes, timeout_s: float) -> None:
         """Write a key, once."""
@@ -24,7 +24,7 @@ class Keys(Protocol):
 
 
 class LocalKeys:
-    """The verifier's: in its own memory."""
+    """The verifier's keys, in its own memory."""
 
     def __init__(self, site: LinkSite) -> None:
         self._site = site
@@ -39,7 +39,7 @@ class LocalKeys:
 
 
 class RemoteKeys:
-    """The drafter's: over the control plane."""
+    """The drafter's keys, over the control plane."""
 
     def __init__(self, client: TokenLinkClient, link_name: str) -> None:
         self._client = client
@@ -55,5 +55,5 @@ class RemoteKeys:
 
 
 def left_s(until: float) -> float:
-    """Seconds until a moment of the monotonic clock; never 0, which is "for ever" to torch."""
+    """Return the seconds until a deadline; never 0, which torch takes for no deadline."""
     return max(0.01, until - time.monotonic())

@@ -1,4 +1,4 @@
-"""The daemon thread of a link over a native library, and its end when the process exits.
+"""Runs a link over a native library in a daemon thread, and ends it when the process exits.
 
 A thread that returns from C++ into an interpreter that is going away aborts the process, so a
 process that exits closes its links and waits for their threads: at most their own patience.
@@ -26,7 +26,7 @@ class _Thread:
 
 
 _live: set[_Thread] = set()
-"""The links of this process whose thread has not ended."""
+"""Links of this process whose thread still runs."""
 
 
 def start(

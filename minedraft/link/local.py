@@ -1,4 +1,4 @@
-"""Links within one process, with faults to order: what the protocol is tested on. No torch.
+"""Links within one process, with faults on request: a test double. No torch.
 
 Packets go through the same words as everywhere. Nothing here sleeps: a delayed packet waits until
 the test releases it. Two ends that are formed with the same name on one `LocalNetwork` meet; a
@@ -32,7 +32,7 @@ _MAX_HELD = 64
 
 
 class LocalLink:
-    """One link: both ends, and the faults a test orders. Thread-safe.
+    """One link with both ends, and the faults that a test requests. Thread-safe.
 
     Faults may be ordered before the ends meet. `drop`, `duplicate` and `corrupt` apply to the next
     packets sent; `hold` keeps all of them back, in order, until `release`.
@@ -41,7 +41,7 @@ class LocalLink:
     def __init__(self, name: str) -> None:
         self.name = name
         self.num_sent = 0
-        """Packets the sender was given, those lost to a fault included."""
+        """Packets that the sender got, with those that a fault lost."""
         self._lock = threading.RLock()
         self._faults = {"drop": 0, "duplicate": 0, "corrupt": 0}
         self._is_held = False
@@ -52,7 +52,7 @@ class LocalLink:
             seat.set_running_or_notify_cancel()  # who gives up waiting must not cancel the seat
 
     def kill(self, reason: str = "killed") -> None:
-        """Break the link: both ends report the loss, what is held is gone."""
+        """Break the link: both ends report the loss, and held packets are lost."""
         with self._lock:
             self._held.clear()
         if self.sender.done():
@@ -90,11 +90,11 @@ class LocalLink:
                 self._deliver(self._held.popleft())
 
     def inject(self, words: Words) -> None:
-        """Deliver words that no sender made: garbage, stale or forged packets."""
+        """Deliver words that no sender wrote: garbage, stale or forged packets."""
         self._deliver(words)
 
     def push(self, words: Words) -> None:
-        """Carry one packet of the sender, with the faults ordered for it."""
+        """Carry one packet of the sender, with the requested faults."""
         with self._lock:
             self.num_sent += 1
             if self._spend("drop"):
@@ -131,12 +131,12 @@ class LocalNetwork:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the links that somebody has asked for and nobody has ended, oldest first."""
+        """Return the names of the live links, oldest first."""
         with self._lock:
             return tuple(self._links)
 
     def link(self, name: str) -> LocalLink:
-        """The link of this name; made when it is first asked for."""
+        """Return the link of this name; the first call makes it."""
         with self._lock:
             return self._links.setdefault(name, LocalLink(name))
 

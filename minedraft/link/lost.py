@@ -1,4 +1,4 @@
-"""A latch that reports the loss of a link once. Thread-safe; knows no transport."""
+"""A latch that reports the loss of a link once. Thread-safe. Knows no transport."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class LostLatch:
         return self._is_open
 
     def shut(self) -> bool:
-        """Close without a report. True for the caller that did it."""
+        """Close without a report; return True to the first caller."""
         with self._lock:
             was_open, self._is_open = self._is_open, False
         return was_open
 
     def report(self, reason: str) -> None:
-        """Tell the owner; to be called once, by the caller that shut the latch."""
+        """Report the loss to the owner. Only the caller that shut the latch calls this, once."""
         self._on_lost(self._epoch, reason)

@@ -1,4 +1,4 @@
-"""The nccl transport: packets between two CUDA devices over a communicator of their own. No torch.
+"""The nccl transport: packets between two CUDA devices, over a communicator per link. No torch.
 
 Rank 0 is the verifier and receives, rank 1 is the drafter and sends; the verifier's tensor-parallel
 group is another communicator, which a dead drafter cannot touch. Rendezvous, versions and the
@@ -59,13 +59,13 @@ _YES: Final = b"yes"
 
 
 class _Lease:
-    """What the verifier's stream feeds: only its end matters."""
+    """The sink of the drafter's lease: only its end matters."""
 
     def __init__(self, lose: Callable[[str], None]) -> None:
         self.lose = lose
 
     def feed_bytes(self, data: bytes) -> None:
-        """A heartbeat, or anything else; packets travel over NCCL."""
+        """Ignore a message: packets travel over NCCL."""
 
 
 async def form_receiver(
@@ -189,7 +189,7 @@ def _live(  # noqa: PLR0917 both ends' threads, in one place
     meet: Callable[[Wire], None],
     carry: Callable[[Wire], None],
 ) -> None:
-    """Run a link's thread: meet the peer, carry packets, and abort whatever happens."""
+    """Run a link's thread: meet the peer, carry packets, and always abort at the end."""
     wire: Wire | None = None
     try:
         with transport_log() as said:
@@ -220,7 +220,7 @@ def _live(  # noqa: PLR0917 both ends' threads, in one place
 
 
 def _abort(spec: LinkSpec, wire: Wire) -> None:
-    """End the communicator. The loss is reported by now, so nobody waits if NCCL takes long."""
+    """End the communicator. The loss is reported before, so NCCL may take long."""
     started = time.monotonic()
     try:
         wire.abort()
@@ -232,7 +232,7 @@ def _abort(spec: LinkSpec, wire: Wire) -> None:
 
 
 def _watch(stream: PacketStream, sender: LinkSender) -> None:
-    """The drafter's lease: wait for its end, whatever ends it."""
+    """Hold the drafter's lease until it ends."""
     reason = "the lease ended"
     try:
         stream.wait_end()
@@ -245,7 +245,7 @@ def _watch(stream: PacketStream, sender: LinkSender) -> None:
 
 
 def _compare(spec: LinkSpec, rank: int, library: Library, keys: Keys, until: float) -> None:
-    """Make sure that both ends have the same NCCL, which it demands, and the same layout.
+    """Check that both ends have the same NCCL, which it demands, and the same layout.
 
     Raises:
         IncompatibleWorkerError: they have not.

@@ -1,4 +1,4 @@
-"""NCCL through nccl4py and torch: the few calls a link makes, or why it cannot make them.
+"""NCCL through nccl4py and torch: the few calls of a link, or why they are unavailable.
 
 Refuses to load torch or NCCL for a device that is not CUDA. Refuses a libnccl of another version
 than torch's: two of them in one process is an installation gone wrong (docs/gpu.md).
@@ -30,7 +30,7 @@ _SUCCESS: Final = 0  # ncclResult_t
 _IN_PROGRESS: Final = 7
 _UNIQUE_ID_BYTES: Final = 128
 _OLDEST: Final = (2, 23)
-"""ncclCommInitRankScalable, which nccl4py calls, came with it."""
+"""Oldest NCCL with ncclCommInitRankScalable, which nccl4py calls."""
 
 
 def load(device: str) -> Library:
@@ -78,7 +78,7 @@ def load(device: str) -> Library:
 
 
 def _translated(call: Callable[P, T]) -> Callable[P, T]:
-    """Make one kind of error of what nccl4py, the CUDA bindings and torch raise."""
+    """Convert errors of nccl4py, the CUDA bindings and torch to one kind."""
 
     @functools.wraps(call)
     def translated(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -171,7 +171,7 @@ class Nccl4pyCommunicator:
 
 
 class CudaStage:
-    """A `Stage` of torch tensors, on a stream of its own that waits for no other."""
+    """A `Stage` of torch tensors, on a stream of its own."""
 
     @_translated
     def __init__(self, device: torch.device, num_words: int) -> None:

@@ -1,4 +1,4 @@
-"""How NCCL says which way it goes: its own log, made to speak while one link is formed.
+"""Reads from NCCL's log which transport it chose; enables the log while a link forms.
 
 A silent fall-back to TCP is the commonest failure in the field, and only the log tells. NCCL reads
 NCCL_DEBUG once in a process, at its first use, so it is set for that moment and put back; a user's
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VIA: Final = re.compile(r"\bvia ((?:P2P|SHM|NET)(?:/[\w.:-]+)+)")
 _directory: Path | None = None
-"""Of the log, once it was asked for."""
+"""Path of the log, once it is enabled."""
 
 
 class TransportLog:
@@ -33,7 +33,7 @@ class TransportLog:
         self._start = path.stat().st_size if path is not None and path.exists() else 0
 
     def transports(self) -> str:
-        """Name what was chosen since: "NET/Socket/0"; empty: unknown."""
+        """Return the transport chosen since then, such as "NET/Socket/0"; empty: unknown."""
         if self._path is None or not self._path.exists():
             return ""
         with self._path.open("rb") as file:
@@ -42,13 +42,13 @@ class TransportLog:
 
 
 def transports_in(text: str) -> str:
-    """Name the transports in a log of NCCL, each once, in order."""
+    """Return the transports in a log of NCCL, each once, in order."""
     return ", ".join(dict.fromkeys(_VIA.findall(text)))
 
 
 @contextmanager
 def transport_log() -> Iterator[TransportLog]:
-    """Have NCCL log while this is open, if nobody decided otherwise."""
+    """Enable NCCL's log in the context, unless the environment configures it."""
     path = _log_path()
     if path is None:
         yield TransportLog(None)

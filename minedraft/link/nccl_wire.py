@@ -1,4 +1,4 @@
-"""One NCCL communicator of two ranks as a pipe of fixed-size packets. Knows no control plane.
+"""A pipe of fixed-size packets over an NCCL communicator of two ranks. Knows no control plane.
 
 Every call into NCCL is made here, by the link's own thread, and none of them blocks: what is asked
 for is polled, with a deadline and a look at whether the link is still wanted. That is how a wait
@@ -23,13 +23,13 @@ VERIFIER: Final = 0
 DRAFTER: Final = 1
 """Rank of the sender."""
 _SPINS: Final = 50
-"""Polls without a pause: a packet that is on its way arrives within them."""
+"""Polls without a pause; a packet on its way arrives within them."""
 _PAUSE_S: Final = 100e-6
-"""Between later polls: a hundredth of a step, and the interpreter stays free for the engine."""
+"""Pause between later polls: a hundredth of a step, and the engine gets the interpreter."""
 
 
 class Stage(Protocol):
-    """A preallocated packet on the device and its pinned twin on the host, with their stream."""
+    """A preallocated packet on the device with its pinned copy on the host and their stream."""
 
     def load(self, words: Words) -> None:
         """Copy a packet to the device; in stream order."""
@@ -58,7 +58,7 @@ class Communicator(Protocol):
     """Two ranks. Every method returns at once; all raise WorkerUnavailableError if NCCL fails."""
 
     def is_ready(self) -> bool:
-        """Whether everything asked for so far is under way on the stream."""
+        """Whether all operations so far are under way on the stream."""
 
     def send(self, stage: Stage, peer: int) -> None:
         """Send the packet of a stage."""
@@ -67,19 +67,19 @@ class Communicator(Protocol):
         """Receive into the packet of a stage."""
 
     def abort(self) -> None:
-        """End it and whatever it still waits for. Nothing else may be called after."""
+        """End the communicator and its operations. No other call may follow."""
 
 
 class Library(Protocol):
-    """What this process has of NCCL."""
+    """The NCCL of this process."""
 
     @property
     def version(self) -> str:
-        """As in "2.30.7"."""
+        """Version, such as "2.30.7"."""
 
     @property
     def device(self) -> str:
-        """The CUDA device it is for."""
+        """CUDA device."""
 
     def unique_id(self) -> bytes:
         """Name a new communicator; this process must be one of its ranks."""

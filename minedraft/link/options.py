@@ -25,12 +25,12 @@ class LinkOptions:
     device: str = "cpu"
     """The torch device of the worker's model; an nccl link runs between two CUDA devices."""
     op_timeout_s: float = 10.0
-    """Silence, or a packet nobody takes, for this long means that the peer hangs."""
+    """Longest silence of the peer, or wait of a packet; after that the peer counts as hanging."""
     heartbeat_s: float = 0.5
-    """An idle sender sends a heartbeat this often; at most half of `op_timeout_s`. On gloo it is
+    """Pause between heartbeats of an idle sender; at most half of `op_timeout_s`. On gloo it is
     also how soon either end notices that the other one has closed."""
     credentials: Credentials | None = None
-    """Who a drafter is to the verifier's control plane."""
+    """Credentials of a drafter for the verifier's control plane."""
     network: LocalNetwork | None = None
     """Tests: where the ends of `local` links meet. None: this worker has no such links."""
 

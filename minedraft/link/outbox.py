@@ -1,4 +1,4 @@
-"""The sender's queue: bounded, thread-safe; what it drops costs rows their drafts. Holds words."""
+"""The sender's queue: bounded and thread-safe. Rows of a dropped packet lose their drafts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from minedraft.packets.rows import Words
 
 CAPACITY = 32
-"""Packets a queue holds: several rings of batches; more means that the peer does not take them."""
+"""Most queued packets: several per batch; more means that the peer takes none."""
 
 
 class Outbox:
-    """Packets on their way to the link's thread; when idle it hands out heartbeats.
+    """Packets for the link's thread; heartbeats while there are none.
 
     Args:
         heartbeat: Words to send when there is nothing to say.
@@ -49,7 +49,7 @@ class Outbox:
             return self._packets.popleft() if self._packets else self._heartbeat
 
     def close(self) -> None:
-        """Wake the link's thread for good; what is queued is dropped."""
+        """Drop the queue and wake the link's thread for good."""
         with self._changed:
             self._is_closed = True
             self._packets.clear()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LinkSender:
-    """A `DraftSender` and the queue its transport empties.
+    """A `DraftSender` with the queue that its transport empties.
 
     Args:
         spec: The link.
@@ -62,7 +62,7 @@ class LinkSender:
             self._teardown()
 
     def lose(self, reason: str) -> None:
-        """The peer is gone. From any thread; only the first call counts."""
+        """Report that the peer is gone. From any thread; only the first call counts."""
         if self._latch.shut():
             self.outbox.close()
             self._teardown()

@@ -1,1 +1,1 @@
-"""The torch half, shared by drafter and verifier: load, run, sample. Knows no service."""
+"""Loads, runs and samples models with torch, for drafter and verifier. Knows no service."""

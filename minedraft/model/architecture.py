@@ -1,4 +1,4 @@
-"""Which architectures the paged attention can serve, told from the config and one probe pass.
+"""Decides from the config and a probe pass whether the paged attention can serve a model.
 
 Refuses by name; numbers are compared in `minedraft.model.self_test`.
 """
@@ -34,7 +34,7 @@ other's output; up to the original length they do not."""
 
 
 def refuse_config(path: Path, config: PreTrainedConfig) -> None:
-    """Refuse what the config already tells.
+    """Refuse an architecture by its config.
 
     Raises:
         ModelError: Names the field and the value.
@@ -52,7 +52,7 @@ def refuse_config(path: Path, config: PreTrainedConfig) -> None:
 
 
 def max_model_len(path: Path, config: PreTrainedConfig) -> int:
-    """Most positions a sequence may have.
+    """Return the most positions of a sequence.
 
     Raises:
         ModelError: The config does not say.
@@ -80,7 +80,7 @@ def max_model_len(path: Path, config: PreTrainedConfig) -> int:
 
 
 class GeometryProbe:
-    """An AttentionStep that attends to nothing and notes what each layer asks for."""
+    """An AttentionStep that attends to nothing and records what each layer asks for."""
 
     def __init__(self) -> None:
         self.layers: dict[int, LayerGeometry] = {}
@@ -89,7 +89,7 @@ class GeometryProbe:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        """Note the layer; see AttentionStep."""
+        """Record the layer; see AttentionStep."""
         if layer in self.layers:
             raise ModelError(f"attention layer {layer} attends twice in one pass")
         if query.shape[0] % key.shape[0] or key.shape[1] != query.shape[1]:

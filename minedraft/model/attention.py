@@ -38,12 +38,12 @@ _HARMLESS = frozenset(
         "logits_to_keep",
     }
 )
-"""Keywords that models pass through and that change nothing in attention."""
+"""Keywords that models pass on and that do not change attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionOptions:
-    """What a layer asks of attention."""
+    """Parameters of a layer's attention."""
 
     scaling: float
     sliding_window: int | None = None
@@ -51,7 +51,7 @@ class AttentionOptions:
 
 
 class AttentionStep(Protocol):
-    """What the model's attention layers call during one forward pass."""
+    """Attention of one forward pass, which the model's layers call."""
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -80,7 +80,7 @@ def paged_attention(  # noqa: PLR0917 the signature is transformers'
     dropout: float = 0.0,
     **kwargs: Any,  # noqa: ANN401 whatever a model passes through
 ) -> tuple[Tensor, None]:
-    """The function transformers calls in each attention layer.
+    """Attend for one layer; transformers calls this function.
 
     Args:
         module: The layer; has `layer_idx`.

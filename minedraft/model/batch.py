@@ -1,4 +1,4 @@
-"""What one forward pass is asked to do: rows of tokens with their block tables. No tensors.
+"""The input of a forward pass: rows of tokens with their block tables. No tensors.
 
 Refuses rows that would write outside their own blocks; allocating those blocks is the caller's job.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowInput:
-    """One sequence's share of a packed forward pass."""
+    """The part of a packed forward pass that belongs to one sequence."""
 
     token_ids: Sequence[int]
     """Tokens to feed, at least one."""
@@ -28,13 +28,13 @@ class RowInput:
     num_logits: int
     """Logits wanted, for the last `num_logits` tokens; 0..len(token_ids)."""
     is_clean: bool = False
-    """Whether what the row's blocks hold from `start` on is cleared first."""
+    """Whether to clear the row's blocks from `start` on first."""
 
 
 def check_rows(
     rows: Sequence[RowInput], *, block_size: int, num_blocks: int, max_model_len: int
 ) -> None:
-    """Refuse rows the pool cannot hold.
+    """Refuse rows that the pool cannot hold.
 
     Args:
         rows: At least one.

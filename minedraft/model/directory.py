@@ -1,4 +1,4 @@
-"""A model directory before anything is loaded from it: found, checked, its facts read.
+"""Finds a model directory, checks it and reads its facts. Loads no weights.
 
 Refuses pickle weights, remote code and quantised checkpoints, and whatever else `model_files`
 refuses. Reads headers and JSON only; imports no torch.
@@ -37,7 +37,7 @@ _SNAPSHOT_DEPTH: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ModelDirectory:
-    """What a checked directory says of its model."""
+    """The facts of a checked model directory."""
 
     path: Path
     name: str
@@ -45,7 +45,7 @@ class ModelDirectory:
     config: JsonObject
     """config.json."""
     tokens: TokenFacts
-    """What its files say of tokens."""
+    """Facts about its tokens."""
 
 
 def open_directory(source: str | Path) -> ModelDirectory:
@@ -83,7 +83,7 @@ def open_directory(source: str | Path) -> ModelDirectory:
 
 
 def directory_name(path: Path) -> str:
-    """Name a model by its directory; a snapshot of the hub's cache by its repository."""
+    """Return the name of a model: its directory's, or its repository's in the hub's cache."""
     parts = path.resolve().parts
     if len(parts) > _SNAPSHOT_DEPTH and parts[-2] == "snapshots":
         kind, _, name = parts[-_SNAPSHOT_DEPTH].partition("--")
@@ -105,7 +105,7 @@ def _fetch(hub_id: str) -> Path:
 
 
 def _check_sizes(config: JsonObject, weights: Weights, tokens: TokenFacts) -> None:
-    """Hold the config's sizes against the tensors there are, before memory is taken for them."""
+    """Compare the config's sizes with the tensors, before anything allocates memory for them."""
     layers = num_layers(config)
     if layers > len(weights.shapes):
         raise refusal(config.path, "num_hidden_layers", layers,

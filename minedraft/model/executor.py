@@ -1,4 +1,4 @@
-"""The one thread that touches the device, and the cores it may use.
+"""Runs device work on the only thread that touches the device, on chosen cores.
 
 Refuses to run two pieces of work at once, to interrupt one, and to run on the event loop.
 """
@@ -68,7 +68,7 @@ class DeviceExecutor:
         )
 
     def submit(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-        """Queue `fn` for the device thread; the future has what it returns or raises.
+        """Queue `fn` for the device thread; the future holds its result or exception.
 
         Work that is queued while other work runs starts without a turn of the event loop between.
         """
@@ -87,23 +87,23 @@ class DeviceExecutor:
 
     @property
     def busy_s(self) -> float:
-        """Seconds that the piece of work in progress has taken so far; 0: none is."""
+        """Seconds that the current work has taken so far; 0: there is none."""
         began_s = self._began_s
         return 0.0 if began_s is None else self._clock() - began_s
 
     async def run(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run `fn` on the device thread and return what it returns or raise what it raises."""
+        """Run `fn` on the device thread; return its result or raise its exception."""
         return await self.submit(fn, *args, **kwargs)
 
     def abandon(self) -> None:
-        """Let `close` not wait for the piece in progress: it takes too long, and nobody needs it.
+        """Let `close` not wait for the current work, whose result is not needed.
 
         The interpreter still waits for it when it ends (see `minedraft.exit`).
         """
         self._is_abandoned = True
 
     async def close(self) -> None:
-        """Drop work that has not begun and wait for the piece in progress."""
+        """Drop work that has not begun, and wait for the current work."""
         wait = not self._is_abandoned
         await asyncio.to_thread(self._pool.shutdown, wait=wait, cancel_futures=True)
 
@@ -128,6 +128,6 @@ class DeviceExecutor:
 
 
 def _look_at(future: asyncio.Future[Any]) -> None:
-    """Work that nobody waits for any more may fail: asyncio shall not log that as a bug."""
+    """Retrieve the exception of abandoned work; asyncio would log it as never retrieved."""
     if not future.cancelled():
         future.exception()

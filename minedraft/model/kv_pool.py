@@ -1,4 +1,4 @@
-"""The KV block pool: one key and one value tensor a layer, [num_blocks, Hkv, block_size, D].
+"""The KV block pool: per layer a key and a value tensor [num_blocks, Hkv, block_size, D].
 
 Refuses to know who owns a block: tables come with every call. Rejected tokens need no work here,
 their slots are overwritten; but a block that changes hands is cleared first, because a masked slot

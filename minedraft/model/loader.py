@@ -1,4 +1,4 @@
-"""From a model directory to a `ModelRunner` that was seen to compute the right logits.
+"""Turns a model directory into a `ModelRunner`, and proves that it computes the right logits.
 
 Refuses anything the paged attention cannot honour, weights that are missing or misshapen, pickles
 and remote code: always a ModelError that names the directory and the reason.
@@ -104,7 +104,7 @@ def load_runner(
 
 
 def refuse_ranks(path: str | Path, size: int) -> None:
-    """Check that N ranks can share a model, before anything of it is loaded.
+    """Check that N ranks can share a model, before loading anything of it.
 
     Raises:
         ModelError: they cannot; names the numbers.
@@ -116,7 +116,7 @@ def refuse_ranks(path: str | Path, size: int) -> None:
 
 
 class _PackingError(Exception):
-    """The packed model does not compute what the dense one does: load it again, dense."""
+    """The packed model computes other logits than the dense one; the loader then loads it dense."""
 
 
 @contextmanager
@@ -185,13 +185,13 @@ def _weight_bytes(directory: ModelDirectory) -> int:
 
 
 def _window(found: GeometryProbe) -> int | None:
-    """The shortest sliding window of a model's layers."""
+    """Return the shortest sliding window of a model's layers."""
     asked = (layer.sliding_window for layer in found.options.values())
     return min((width for width in asked if width is not None), default=None)
 
 
 def _is_affordable(directory: ModelDirectory, device: torch.device) -> bool:
-    """Whether ranks can have the whole model's forward pass, which runs on the CPU."""
+    """Whether ranks can compare with a forward pass of the whole model on the CPU."""
     num_bytes = _weight_bytes(directory)
     if device.type == "cpu" or num_bytes <= CPU_PROOF_BYTES:
         return True
@@ -209,7 +209,7 @@ def _device(directory: ModelDirectory, device: str) -> torch.device:
 
 
 def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
-    """Let transformers read config.json; only architectures it has a language model for."""
+    """Read config.json with transformers; refuse architectures without a causal model."""
     path = directory.path / "config.json"
     architecture = directory.config.text("model_type")
     if architecture not in CONFIG_MAPPING:
@@ -279,7 +279,7 @@ def _info(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars or load reports of transformers; what is wrong is raised by us."""
+    """Silence progress bars and load reports of transformers; the loader raises errors itself."""
     bars, level = (
         transformers_logging.is_progress_bar_enabled(),
         transformers_logging.get_verbosity(),

@@ -1,4 +1,4 @@
-"""Log-probabilities of emitted tokens under the raw target. Applies no parameter, draws nothing."""
+"""Log-probabilities of emitted tokens under the raw target. Ignores sampling parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOOR: Final = -9999.0
 def logprobs(
     logits: Tensor, token_ids: Sequence[int], counts: Sequence[int]
 ) -> list[TokenLogprobs]:
-    """Log-probabilities of one token a row, and of each row's likeliest ones.
+    """Compute log-probabilities of one token per row and of each row's likeliest ones.
 
     Args:
         logits: [R, V] of any float type, before any parameter; not modified.
@@ -61,7 +61,7 @@ def _log_softmax(logits: Tensor) -> Tensor:
 
 
 def _tops(values: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
-    """The `count` largest of each row, equal ones by id."""
+    """Return the `count` largest entries of each row; equal ones by id."""
     if count == 0:
         return [()] * len(values)
     limits = Limits.of([RowParams()] * len(values), values.device, width=count)

@@ -56,13 +56,13 @@ class Stream(IntEnum):
     ACCEPT = 1
     """The uniform of rejection sampling's test."""
     RESIDUAL = 2
-    """The draw from what rejection left over."""
+    """The draw from the residual distribution of rejection sampling."""
     SYNTHETIC = 3
-    """The coin of a drafter that imitates a given acceptance."""
+    """The coin of a synthetic drafter."""
 
 
 def row_key(seed: int, position: int, stream: Stream = Stream.TARGET) -> int:
-    """Key of all noise of one row at one absolute position.
+    """Return the key of all noise of one row at one absolute position.
 
     Args:
         seed: 0..2**64-1.
@@ -102,19 +102,19 @@ def bits(keys: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """Uniform noise, float64 strictly inside (0, 1); arguments of `bits`."""
+    """Draw uniform noise, float64 strictly inside (0, 1); takes the arguments of `bits`."""
     return (bits(keys, token_ids).double() + 0.5) * 2.0**-RESOLUTION_BITS
 
 
 def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """Standard Gumbel noise, float64; arguments of `bits`. The same bits on every device."""
+    """Draw standard Gumbel noise, float64, equal on every device; takes the arguments of `bits`."""
     groups = token_ids >> _LANE_BITS
     own = _exponential(keys, token_ids).masked_fill_(leaders(keys, groups) == token_ids, 0.0)
     return _log(own.add_(leads(keys, groups))).neg_()
 
 
 def leads(keys: Tensor, groups: Tensor) -> Tensor:
-    """The smallest exponential of each group: no token of it has a Gumbel value above -log of that.
+    """Draw the smallest exponential of each group, which bounds the Gumbel noise of its tokens.
 
     Args:
         keys: int64, of `row_key`; broadcasts against groups.
@@ -127,7 +127,7 @@ def leads(keys: Tensor, groups: Tensor) -> Tensor:
 
 
 def leaders(keys: Tensor, groups: Tensor) -> Tensor:
-    """Id of the token of each group that has the lead, int64; arguments of `leads`."""
+    """Return the token of each group with the smallest exponential, int64; arguments of `leads`."""
     lane = bits(keys, 2 * groups + (_GROUP_INDEX + 1)) >> (RESOLUTION_BITS - _LANE_BITS)
     return lane.add_(groups << _LANE_BITS)
 

@@ -1,4 +1,4 @@
-"""Linear layers whose weights oneDNN has reordered once (CPU), alone or fused side by side.
+"""Linear layers with weights that oneDNN reordered once (CPU), single or fused.
 
 Refuses to stay where it does not help: each shape is timed against the dense layer, and a torch
 build without these private operators keeps its dense layers.
@@ -31,7 +31,7 @@ FUSED_NAMES = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _TIMED_ROWS = (1, 40)
 _TIMING_REPEATS = 5
 _TIMING_LIMIT_S = 0.06
-"""Most time spent on one shape and one number of rows."""
+"""Longest time for one shape and one number of rows."""
 _DOUBT = 1.1
 """Dense must win by this much: one fp32 shape was once kept dense by noise on a busy machine, and a
 choice that flips between starts changes rounding between starts."""
@@ -48,7 +48,7 @@ def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def packing_works(dtype: torch.dtype) -> bool:
-    """Whether this torch build packs and multiplies weights of `dtype`, tried and compared."""
+    """Try whether this torch build packs and multiplies weights of `dtype` correctly."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 96, generator=generator).to(dtype)
     weight = torch.randn(64, 96, generator=generator).to(dtype)
@@ -115,7 +115,7 @@ class FusedLinear:
 
 
 class FusedPart(nn.Module):
-    """Stands where one of the fused projections stood."""
+    """Takes the place of one fused projection."""
 
     def __init__(self, fused: FusedLinear, index: int, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class FusedPart(nn.Module):
 
 
 def pack_linears(model: nn.Module, *, timed: bool = True) -> int:
-    """Replace a CPU model's linear layers by packed ones, in place.
+    """Replace the linear layers of a CPU model by packed ones, in place.
 
     A head tied to the embedding is packed from a copy; the embedding stays. Other dense weights
     are released.
@@ -210,7 +210,7 @@ def _bias(linear: nn.Linear) -> Tensor | None:
 
 
 def _fastest_s(call: Callable[[], Any]) -> float:
-    """Least process CPU time of a few calls: other processes' turns do not count."""
+    """Return the least CPU time of a few calls; the time of other processes does not count."""
     call()
     best = float("inf")
     spent = 0.0

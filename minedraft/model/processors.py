@@ -1,4 +1,4 @@
-"""Parameters that change logits by token id and history. Knows no randomness, no temperature.
+"""Applies parameters that change logits by token id and history. Knows no randomness.
 
 One order, for every row on every worker:
 
@@ -74,7 +74,7 @@ def _penalty(scores: Tensor, counts: Tensor, params: RowParams) -> Tensor:
 
 
 def _masked(row: SamplingRow, prefix: Sequence[int]) -> set[int]:
-    """Tokens that min_tokens and bad_words forbid here."""
+    """Return the tokens that min_tokens and bad_words forbid here."""
     params = row.params
     masked: set[int] = set()
     if len(row.output_token_ids) + len(prefix) < params.min_tokens:

@@ -1,4 +1,4 @@
-"""A loaded model with its KV pool: packed rows in, logits out.
+"""Runs a loaded model over its KV pool: packed rows in, logits out.
 
 Refuses to allocate blocks, to sample or to know requests. Not thread-safe: one `DeviceExecutor`
 owns it.
@@ -50,7 +50,7 @@ class ModelRunner:
         self.block_size = pool.block_size
         self.num_blocks = pool.num_blocks
         self.lead: Callable[[Sequence[RowInput]], AbstractContextManager[None]] = _alone
-        """Around each forward pass, with its checked rows: tells the other ranks, if there are."""
+        """Context around each forward pass, with its checked rows: sends them to other ranks."""
         self.broken: frozenset[int] = frozenset()
         """Indices of the rows of the last `forward` that the model has no numbers for already up to
         the first position whose logits were wanted (without any: in all they fed)."""
@@ -90,7 +90,7 @@ class ModelRunner:
         return logits
 
     def feed(self, rows: Sequence[RowInput]) -> None:
-        """Run one forward pass and look at nothing: the part of a rank that follows another.
+        """Run one forward pass without checks: the part of a rank other than 0.
 
         Raises:
             StateError: as `forward`.
@@ -98,7 +98,7 @@ class ModelRunner:
         self._run(rows)
 
     def _run_alone(self, row: RowInput) -> Tensor | None:
-        """Run a row again, by itself and over cleared slots, later tokens after earlier ones.
+        """Run a row again, alone and over cleared slots, later tokens after earlier ones.
 
         A mask does not keep NaN out: 0 * NaN is NaN. So no position may have a later one, or what
         an earlier try left there, among its keys.
@@ -123,7 +123,7 @@ class ModelRunner:
         return torch.cat(logits) if logits else None
 
     def _run(self, rows: Sequence[RowInput]) -> tuple[Tensor, list[int]]:
-        """One forward pass.
+        """Run one forward pass.
 
         Returns:
             Logits as of `forward`, and the rows in which something is not finite.

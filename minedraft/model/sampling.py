@@ -1,4 +1,4 @@
-"""The one way to draw a token, for drafter and verifier alike. Decides no acceptance.
+"""Draws tokens, in the same way for drafter and verifier. Decides no acceptance.
 
 A draw is argmax(log p + Gumbel noise) over what truncation keeps of the processed distribution p:
 an exact sample of p that depends on logits, history, parameters, seed and absolute position, and
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["BROKEN", "Position", "SamplingRow", "distributions", "draw", "draw_with_q"]
 
 BROKEN: Final = -1
-"""Stands in the place of a token where the model's logits are no distribution."""
+"""Placeholder for a token where the model's logits are no distribution."""
 
 _CPU_BLOCK: Final = 1 << 20  # scores at once; fewer cost calls, more cost cache misses
 _GPU_BLOCK: Final = 1 << 25
@@ -119,7 +119,7 @@ def draw_with_q(
 
 
 def distributions(logits: Tensor, positions: Sequence[Position]) -> list[tuple[Tensor, Tensor]]:
-    """The processed distribution at every position; greedy rows must not be among them.
+    """Return the processed distribution at every position. No row may be greedy.
 
     Args:
         logits: [R, V] of any float type; not modified.
@@ -180,7 +180,7 @@ def _truncated(
     width: int,
     broken: set[int],
 ) -> Entries:
-    """What truncation keeps, rows numbered by place in `indices`, best first."""
+    """Return the tokens that truncation keeps, best first, by place of their row in `indices`."""
     params = [positions[i].row.params for i in indices]
     limits = Limits.of(params, logits.device, width)
     parts: list[Entries] = []
@@ -198,7 +198,7 @@ def _truncated(
 def _scores(
     logits: Tensor, indices: Sequence[int], positions: Sequence[Position], broken: set[int]
 ) -> Tensor:
-    """Processed logits over temperature, relative to the row's best.
+    """Return processed logits divided by temperature, relative to the row's best.
 
     Args:
         logits: [R, V].
@@ -237,13 +237,13 @@ def _scores(
 
 
 def _unsound(logits: Tensor, indices: Sequence[int]) -> set[int]:
-    """Which of some rows have NaN or +inf, or no number at all."""
+    """Tell which rows have NaN or +inf, or no finite number."""
     best = _select(logits, indices).amax(-1)  # NaN, if there is any
     return {i for i, ok in zip(indices, best.isfinite().tolist(), strict=True) if not ok}
 
 
 def _mend(scores: Tensor) -> None:
-    """Make rows without a finite best drawable, in place; sound rows keep their values."""
+    """Replace rows without a finite best, in place; sound rows keep their values."""
     scores.nan_to_num_(nan=-torch.inf, posinf=torch.finfo(scores.dtype).max, neginf=-torch.inf)
     hopeless = (scores == -torch.inf).all(-1, keepdim=True)
     scores.masked_fill_(hopeless, 0.0)
@@ -267,7 +267,7 @@ def _blocks(indices: Sequence[int], logits: Tensor) -> Iterator[Sequence[int]]:
 
 
 def _select(logits: Tensor, indices: Sequence[int]) -> Tensor:
-    """Rows of logits; a view where they follow one another."""
+    """Select rows of logits; return a view of consecutive rows."""
     first, count = indices[0], len(indices)
     if indices[-1] - first == count - 1:  # indices ascend
         return logits[first : first + count]

@@ -1,4 +1,4 @@
-"""History and parameters of one open row, and a place in it to draw a token for. Draws nothing."""
+"""History and parameters of one open row, and positions in it. Draws nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SamplingRow:
-    """One row as sampling sees it; lives on drafter and verifier, which keep it alike.
+    """One row for sampling; drafter and verifier keep equal copies.
 
     The lists are for reading; only `set_committed` changes them.
     """
@@ -54,7 +54,7 @@ class SamplingRow:
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
     def set_committed(self, base_len: int, new_token_ids: Sequence[int]) -> None:
-        """Make the committed length base_len, whose last tokens are new_token_ids.
+        """Set the committed length to base_len, where the last tokens are new_token_ids.
 
         Repeats are fine and cost nothing: the row is cut to base_len - len(new_token_ids) first.
 
@@ -117,11 +117,11 @@ class SamplingRow:
 
 @dataclass(slots=True)
 class Position:
-    """Where a token is to be drawn: after the row's committed tokens and a draft prefix."""
+    """A position for a token: after the row's committed tokens and a draft prefix."""
 
     row: SamplingRow
     draft_prefix: Sequence[int] = ()
-    """Draft tokens taken as given before this position; part of the history."""
+    """Draft tokens before this position, as part of the history."""
 
     @property
     def index(self) -> int:

@@ -1,4 +1,4 @@
-"""Working memory that a thread reuses from call to call. Holds nothing that outlives a call.
+"""Working memory that a thread reuses from call to call. Its content outlives no call.
 
 A fresh buffer of some megabytes is fresh pages, and touching them costs more than the arithmetic
 on them: it was half of the time of sampling on the CPU.
@@ -18,7 +18,7 @@ _local = threading.local()
 
 
 def scratch(use: str, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An uninitialised matrix whose memory this thread's next call for the same use gets again.
+    """Return an uninitialised matrix; this thread's next call for the same use gets its memory.
 
     Args:
         use: Name of the use; two buffers alive at once need two names.

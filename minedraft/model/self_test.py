@@ -1,4 +1,4 @@
-"""Proof at load time that the paged, packed path computes what the model itself computes.
+"""Proves at load time that the paged, packed path computes the model's own logits.
 
 Refuses a model whose logits differ: prefill in chunks, a verify step of several tokens and a
 rollback, in one mixed batch, against the model's own eager attention.
@@ -30,7 +30,7 @@ breaking the path on purpose, fp32 / bf16: scaling 1 % off 0.011 / 0.033; a need
 which the bf16 limit leaves room for). So fp32 sees all of these and bf16 alone does not: the loader
 proves the path in fp32 first where the model is small enough."""
 _WORK = 1.5e10
-"""Parameters x tokens the test may spend. 40 tokens of SmolLM2-135M (5e9) took 0.45 s of a core."""
+"""Most parameters x tokens of the test. 40 tokens of SmolLM2-135M (5e9) took 0.45 s of a core."""
 _FEWEST_TOKENS = 24
 _MOST_TOKENS = 2048
 _VERIFY = 5
@@ -39,7 +39,7 @@ _VERIFY = 5
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the model itself says of a random sequence."""
+    """The model's own logits for a random sequence."""
 
     token_ids: list[int]
     logits: Tensor
@@ -96,7 +96,7 @@ def compare(path: Path, runner: ModelRunner, wanted: Reference) -> float:
 
 
 def blocks_needed(wanted: Reference, block_size: int) -> int:
-    """Blocks that `compare` uses: the sequence twice."""
+    """Return the number of blocks that `compare` uses: the sequence twice."""
     return 2 * -(-len(wanted.token_ids) // block_size)
 
 

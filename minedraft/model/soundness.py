@@ -1,4 +1,4 @@
-"""Whether a forward pass came out in numbers, and for which rows it did not. Repairs nothing.
+"""Finds the rows of a forward pass that have no finite numbers. Repairs nothing.
 
 A token whose embedding is NaN, or whose activations overflow, is NaN in every later layer: in the
 keys and values of the last one, and, for rows whose logits are wanted, in what the head is given.
@@ -28,11 +28,11 @@ class Witness:
         self._hidden: Tensor | None = None
 
     def look(self, _head: nn.Module, args: tuple[Tensor, ...]) -> None:
-        """Note what the head is given: [1, sum(num_logits), hidden]."""
+        """Record the input of the head: [1, sum(num_logits), hidden]."""
         self._hidden = args[0]
 
     def is_sound(self, last: Sequence[Tensor]) -> bool:
-        """Whether all of it is finite.
+        """Whether the whole input is finite.
 
         Args:
             last: Keys and values of the last layer, [Hkv, T, D] each.

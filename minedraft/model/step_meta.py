@@ -29,7 +29,7 @@ attention call a layer; a group is cut where that many would be saved."""
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """The keys that one group's queries may see through one window."""
+    """The keys that the queries of a group see through one window."""
 
     pages: Tensor
     """[m * Hkv * n] int64 for `KVPool.gather`; short rows repeat their last block (masked)."""
@@ -55,7 +55,7 @@ class RowGroup:
         lengths = [len(row.token_ids) for row in rows]
         self.num_rows = len(rows)
         self.query_len = max(lengths)
-        """Tokens a row after padding."""
+        """Tokens per row after padding."""
         self.tokens = slice(first, first + sum(lengths))
         self.is_long = self.query_len > LONG_QUERY
         self.pad_index: list[int] | None = None
@@ -68,7 +68,7 @@ class RowGroup:
     def span(
         self, window: int | None, *, need_mask: bool, like: Tensor, heads: tuple[int, int]
     ) -> KeySpan:
-        """Build the keys these rows see.
+        """Build the keys that these rows see.
 
         Args:
             window: Sliding window in positions, this one included; None: all earlier ones.
@@ -116,7 +116,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class StepMeta:
-    """Everything a forward pass needs beside the weights. All tensors on the model's device."""
+    """The input of a forward pass beside the weights. All tensors are on the model's device."""
 
     input_ids: Tensor
     """[1, T] int64, all rows packed in group order."""
@@ -187,7 +187,7 @@ def plan_step(rows: Sequence[RowInput], *, block_size: int, device: torch.device
 
 
 def _stale(row: RowInput, block_size: int) -> Iterator[tuple[int, int]]:
-    """Slots of a row that hold what others left there: of every block it enters by this step."""
+    """Return slots of a row with foreign content: those of every block that this step enters."""
     first, offset = divmod(row.start, block_size)
     last = (row.start + len(row.token_ids) - 1) // block_size
     if offset and row.is_clean:
@@ -197,7 +197,7 @@ def _stale(row: RowInput, block_size: int) -> Iterator[tuple[int, int]]:
 
 
 def _group(rows: Sequence[RowInput]) -> list[list[int]]:
-    """Row indices of each group: short rows by falling length of context, then the long ones."""
+    """Return the row indices of each group: short rows by falling context, then long ones."""
     ends = [row.start + len(row.token_ids) for row in rows]
     short = [i for i, row in enumerate(rows) if len(row.token_ids) <= LONG_QUERY]
     groups: list[list[int]] = []
@@ -209,7 +209,7 @@ def _group(rows: Sequence[RowInput]) -> list[list[int]]:
 
 
 def _by_query_length(rows: Sequence[RowInput], indices: list[int]) -> list[list[int]]:
-    """Keep rows whose query lengths are within a factor of two (or within 8 tokens) together."""
+    """Group rows whose query lengths are within a factor of two or within 8 tokens."""
     classes: dict[int, list[int]] = {}
     for index in indices:
         classes.setdefault(max(3, (len(rows[index].token_ids) - 1).bit_length()), []).append(index)

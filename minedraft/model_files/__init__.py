@@ -1,1 +1,1 @@
-"""The files of a model directory: input from somebody else, checked as it is read."""
+"""Reads the files of a model directory and checks them: they are input from others."""

@@ -1,4 +1,4 @@
-"""Added and special tokens as the files of a model directory name them between them.
+"""Added and special tokens, from all files of a model directory together.
 
 tokenizer.json, tokenizer_config.json, special_tokens_map.json and added_tokens.json each may name
 some. This merges them as transformers' tokenizers do, and refuses what cannot be so: one id with
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOKENIZER_FILE: Final = "tokenizer.json"
-"""The only tokenizer format read: the tokenizers library's own."""
+"""The only tokenizer format that is read: that of the tokenizers library."""
 MAX_TOKEN_ID: Final = MAX_VOCAB_SIZE - 1
 NAMED_TOKENS: Final = (
     "bos_token",
@@ -28,17 +28,17 @@ NAMED_TOKENS: Final = (
     "cls_token",
     "mask_token",
 )
-"""Special tokens that chat templates know by a name."""
+"""Special tokens that chat templates use by name."""
 
 
 _ID_DIGITS: Final = len(str(MAX_TOKEN_ID))
 Place: TypeAlias = "tuple[JsonObject, str]"
-"""Object and field that say something, for messages."""
+"""Object and field, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A token that is found in text before the tokenizer's model sees it."""
+    """A token that the tokenizer finds in text before its model runs."""
 
     content: str
     special: bool = False
@@ -50,7 +50,7 @@ class AddedToken:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the files say, parsed; None where a file is missing."""
+    """The parsed files; None for a missing one."""
 
     tokenizer: JsonObject
     config: JsonObject | None = None
@@ -62,7 +62,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Every token and what it is."""
+    """All tokens with their properties."""
 
     ids: dict[str, int]
     """Content to id, added tokens included."""
@@ -76,7 +76,7 @@ class Vocabulary:
 
 
 def merge(sources: Sources) -> Vocabulary:
-    """Make one vocabulary of all files, with the ids and flags that transformers gives.
+    """Merge all files into one vocabulary, with the ids and flags that transformers gives.
 
     Raises:
         ModelError: The files contradict each other or themselves, or have another shape; names
@@ -162,7 +162,7 @@ class _Assignment:
 
 
 class _Declared:
-    """What the files beside tokenizer.json declare."""
+    """The declarations of the files beside tokenizer.json."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -215,7 +215,7 @@ class _Declared:
         return found
 
     def named(self) -> Iterator[tuple[Place, AddedToken]]:
-        """Tokens that a name refers to: `eos_token`, `image_token`."""
+        """Return the tokens that have a name: `eos_token`, `image_token`."""
         for field, (source, value) in self._fields().items():
             if field.endswith("_token") and (token := _token(source, field, value)) is not None:
                 yield (source, field), token
@@ -233,7 +233,7 @@ class _Declared:
         return {field: token.content for (_, field), token in self.named()}
 
     def extra(self) -> Iterator[tuple[Place, AddedToken]]:
-        """Special tokens without a name."""
+        """Return special tokens without a name."""
         for source, at, value in self._extra_sources():
             if not isinstance(value, list):
                 continue
@@ -298,7 +298,7 @@ def read_added_token(entry: JsonObject) -> AddedToken:
 
 
 def _model_vocabulary(tokenizer: JsonObject) -> tuple[dict[str, int], int]:
-    """Give the ids of the tokens that the tokenizer's model knows, and how many it counts."""
+    """Return the ids of the tokens that the tokenizer's model knows, and their number."""
     model = tokenizer.part("model")
     if model is None:
         tokenizer.refuse("model", "an object")

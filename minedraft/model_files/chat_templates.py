@@ -1,4 +1,4 @@
-"""The sources of a model's chat templates: which there are, and which one formats a chat.
+"""Finds the chat templates of a model, and the one that formats a chat.
 
 Refuses to compile or render one: that is the coordinator's. As transformers: files win over
 tokenizer_config.json, and of several templates the one named `default` is used.
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_TEMPLATE_CHARS: Final = 1 << 20
-"""Longest template read; real ones have up to some 30 thousand characters."""
+"""Longest template; real ones have up to some 30 thousand characters."""
 MAX_TEMPLATES: Final = 64
-"""Most templates of one model; real ones have up to three."""
+"""Most templates per model; real models have up to three."""
 TEMPLATE_FILE: Final = "chat_template.jinja"
 TEMPLATE_DIRECTORY: Final = "additional_chat_templates"
 DEFAULT: Final = "default"
@@ -26,7 +26,7 @@ DEFAULT: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class TemplateSources:
-    """What a model directory has for chats."""
+    """The chat templates of a model directory."""
 
     default: str | None = None
     """Source of the template that formats a chat; None: there is none for it."""

@@ -1,4 +1,4 @@
-"""Read a file of a model directory: regular, bounded, and JSON of the shape that is wanted.
+"""Reads JSON files of a model directory: regular files of bounded size and the wanted shape.
 
 Refuses with one line that names the file, the field, what was found and what is wanted. Opens
 nothing that could block (a FIFO, a device) and reads nothing without a bound. No torch.
@@ -24,13 +24,13 @@ MAX_JSON_BYTES: Final = 64 << 20
 MAX_TOKENIZER_BYTES: Final = 128 << 20
 """Largest tokenizer.json; that of a vocabulary of 262,144 tokens has 33 MiB."""
 MAX_NESTING: Final = 64
-"""Most objects and lists within one another; real files have up to some 10."""
+"""Deepest nesting of objects and lists; real files have up to some 10 levels."""
 
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 
 
 def refusal(path: Path, field: str, found: object, wanted: str) -> ModelError:
-    """Say in one line what is wrong with a field of a file.
+    """Describe the error of a field in one line.
 
     Args:
         path: The file.
@@ -43,12 +43,12 @@ def refusal(path: Path, field: str, found: object, wanted: str) -> ModelError:
 
 
 def one_line(err: BaseException) -> str:
-    """Give an error of a library in one line of at most 300 characters."""
+    """Shorten an error of a library to one line of at most 300 characters."""
     return " ".join(str(err).split())[:300] or type(err).__name__
 
 
 def check_regular(path: Path) -> int | None:
-    """Look at a file without opening it.
+    """Check a file without opening it.
 
     Returns:
         Its size in bytes, links followed; None if there is nothing.
@@ -67,7 +67,7 @@ def check_regular(path: Path) -> int | None:
 
 
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes | None:
-    """Read a regular file whole.
+    """Read a whole regular file.
 
     Args:
         path: Of the file; links are followed.
@@ -104,7 +104,7 @@ def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes | None:
 
 
 def refuse_lfs_pointer(path: Path, beginning: bytes) -> None:
-    """Refuse what git leaves in the place of a large file.
+    """Refuse a Git LFS pointer.
 
     Raises:
         ModelError: It is a git-lfs pointer.
@@ -118,13 +118,13 @@ def refuse_lfs_pointer(path: Path, beginning: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """An object of a JSON file; nothing about its fields is believed before it is asked for."""
+    """An object of a JSON file; each getter checks its field."""
 
     path: Path
-    """The file, for messages."""
+    """File name for messages."""
     values: Mapping[str, Any]
     at: str = ""
-    """Where in the file it is, for messages; empty at the top."""
+    """Path within the file, for messages; empty at the top."""
 
     def refuse(self, field: str, wanted: str) -> NoReturn:
         """Refuse a field's value.
@@ -255,7 +255,7 @@ def _refuse_irregular(path: Path, mode: int) -> None:
 
 
 def _show(found: object) -> str:
-    """Quote a short value, name the kind of a long one."""
+    """Quote a short value; name the type of a long one."""
     if found is None or isinstance(found, bool):
         return json.dumps(found)
     if isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""What config.json of a model directory may say: numbers in bounds, and nothing that selects code.
+"""Checks config.json of a model directory: bounded numbers, and nothing that selects code.
 
 Refuses by name what would choose code, files or a quantisation, in every part of the file. Whether
 the architecture can be served is for `minedraft.model.architecture`. Pure: takes what was read.
@@ -26,7 +26,7 @@ _SELECTS_CODE: Final = frozenset(
         "use_kernels",
     }
 )
-"""Values that make transformers import, download or open what the directory's author likes."""
+"""Fields that make transformers import, download or open what the author of the model chose."""
 _LARGEST: Final = {
     "head_dim": 1 << 12,
     "hidden_size": 1 << 17,
@@ -55,7 +55,7 @@ _MAY_BE_NONE: Final = frozenset(name for name in _LARGEST if "expert" in name or
 
 
 def check_config(config: JsonObject) -> None:
-    """Refuse a config.json before anything is made of it.
+    """Refuse a bad config.json before any code uses it.
 
     Raises:
         ModelError: Names the file, the field, what was found and what is wanted.
@@ -74,7 +74,7 @@ def check_config(config: JsonObject) -> None:
 
 
 def vocabulary_and_width(config: JsonObject) -> tuple[int | None, int | None]:
-    """Give rows and columns of the embedding, where config.json tells them."""
+    """Return rows and columns of the embedding, if config.json has them."""
     parts = [part for part in (config.part("text_config"), config) if part is not None]
 
     def first(*names: str) -> int | None:
@@ -85,7 +85,7 @@ def vocabulary_and_width(config: JsonObject) -> tuple[int | None, int | None]:
 
 
 def num_layers(config: JsonObject) -> int:
-    """Give how many layers config.json asks for; 0 where it does not say."""
+    """Return the number of layers in config.json; 0 if it has none."""
     for part in (config.part("text_config"), config):
         for name in ("num_hidden_layers", "n_layer"):
             if part is not None and is_integer(part.values.get(name), 1, 1 << 62):

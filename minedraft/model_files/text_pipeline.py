@@ -1,4 +1,4 @@
-"""Which parts of a tokenizer.json transformers replaces by those of a tokenizer class.
+"""Finds the parts of a tokenizer.json that transformers replaces by those of a tokenizer class.
 
 `tokenizer_class` of tokenizer_config.json chooses a class that writes its own way from text to
 pieces, with `add_prefix_space` and `legacy` of the same file: then these decide, not
@@ -32,7 +32,7 @@ GENERIC_ARCHITECTURES: Final = frozenset(
 def replaced_parts(
     tokenizer: JsonObject, settings: JsonObject | None, config: JsonObject | None
 ) -> dict[str, Any]:
-    """Give the parts of tokenizer.json that another file decides.
+    """Return the parts of tokenizer.json that another file decides.
 
     Args:
         tokenizer: tokenizer.json.
@@ -92,7 +92,7 @@ def _is_byte_level(tokenizer: JsonObject) -> bool:
 
 
 def _llama(*, prefix: bool, legacy: bool) -> dict[str, Any]:
-    """Give the parts of transformers' LlamaTokenizer."""
+    """Return the parts of transformers' LlamaTokenizer."""
     scheme = "never" if not prefix else "always" if legacy else "first"
     strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     return {

@@ -1,4 +1,4 @@
-"""One truth about the tokens of a model directory, for coordinator, workers and fingerprint.
+"""Derives the tokens of a model directory, for coordinator, workers and fingerprint.
 
 Six files say something: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
 added_tokens.json, generation_config.json and config.json. They are read here and nowhere else, and
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What a model directory says of its tokens."""
+    """The tokens of a model directory."""
 
     fingerprint: str
     """SHA-256 in hex over all (id, token) pairs, added tokens included, and the ids of special
@@ -60,7 +60,7 @@ class TokenFacts:
 
 
 def read_token_facts(model_dir: str | Path) -> TokenFacts:
-    """Read what all files of a directory say of its tokens. About 0.2 s per 100,000 tokens.
+    """Read the tokens from all files of a directory. Takes about 0.2 s per 100,000 tokens.
 
     Args:
         model_dir: A model directory; with a tokenizer.json or without one.

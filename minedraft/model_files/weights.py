@@ -1,4 +1,4 @@
-"""The weight files of a model directory, checked by their headers before any weight is read.
+"""Checks the weight files of a model directory by their headers, before any weight is read.
 
 Refuses pickles, pointers, files cut short and shards that are missing. Reads headers only; no
 torch.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PICKLE_SUFFIXES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-"""Weights that would be unpickled: code that runs while loading."""
+"""Suffixes of pickled weights, which can run code while they load."""
 MAX_HEADER_BYTES: Final = 32 << 20
 """Longest header of a safetensors file; 100,000 tensors have some 12 MiB."""
 INDEX_FILE: Final = "model.safetensors.index.json"
@@ -42,7 +42,7 @@ _ELEMENT_BITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the headers say."""
+    """The tensors of the headers."""
 
     shapes: dict[str, tuple[int, ...]]
     """Tensor to shape."""
@@ -54,7 +54,7 @@ class Weights:
 
 
 def check_weights(directory: Path) -> Weights:
-    """Look at every safetensors file of a model directory.
+    """Read the header of every safetensors file of a model directory.
 
     Raises:
         ModelError: There is none, or one is not whole; names the file and what is wrong.
@@ -113,7 +113,7 @@ def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _tensor(header: JsonObject, name: str) -> tuple[tuple[int, ...], int]:
-    """Give a tensor's shape and where its bytes end."""
+    """Return a tensor's shape and the end of its bytes."""
     entry = header.part(name)
     if entry is None:
         header.refuse(name, "a tensor")

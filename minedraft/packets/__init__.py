@@ -1,1 +1,1 @@
-"""What travels over a token link: packets of drafts, and the order that describes a link. Pure."""
+"""Draft packets of a token link, and the order that describes a link. Pure."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_PACKET_BYTES", "DraftPacket", "DraftedRow", "PacketLayout"]
 
 MAX_PACKET_BYTES: Final = 2**20
-"""What the protocol allows (link.proto)."""
+"""Largest packet that the protocol allows (link.proto)."""
 
 _MAGIC: Final = 0x4D444C4B  # "MDLK"
 _VERSION: Final = 1
@@ -59,7 +59,7 @@ class DraftPacket:
     batch: int
     rows: tuple[DraftedRow, ...]
     num_bad_rows: int = 0
-    """Rows of which `decode` dropped the drafts because they were malformed; 0 when sent."""
+    """Rows whose malformed drafts `decode` dropped; 0 in a sent packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class PacketLayout:
         return self._seal(words)
 
     def encode_heartbeat(self, epoch: int) -> Words:
-        """Write a packet that only says "I am here"."""
+        """Write a heartbeat."""
         return self._seal(self._begin(_HEARTBEAT, epoch, 0, 0))
 
     def from_bytes(self, data: bytes) -> Words:
@@ -191,7 +191,7 @@ class PacketLayout:
         return zlib.crc32(plain[_CHECKSUM + 1 :].data, zlib.crc32(plain[:_CHECKSUM].data, seed))
 
     def _kind(self, words: Words) -> int | None:
-        """The kind of a packet, or None unless header and checksum are right."""
+        """Return the kind of a packet; None if header or checksum is wrong."""
         magic, version, kind = words[:3].tolist()
         if magic != _MAGIC or version != _VERSION or kind not in _KINDS:
             return None

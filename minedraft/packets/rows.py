@@ -41,23 +41,23 @@ _Q_MASS_TOLERANCE: Final = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class DraftedRow:
-    """What the drafter proposes for one row."""
+    """The drafts of one row."""
 
     row_id: int
     """0..2**64-1."""
     base_len: int
-    """Committed tokens the drafts follow; the verifier uses them only if its own count is equal."""
+    """Committed length before the drafts; the verifier uses them only if its own is equal."""
     token_ids: tuple[int, ...]
     """The drafts, oldest first; may be empty."""
     confidences: tuple[float, ...] = ()
     """The drafter's probability of each draft, >= 0; empty, or one per draft."""
     q: Q = ()
-    """Per draft the truncated distribution it was drawn from: (ids, probabilities); or empty."""
+    """Per draft its truncated distribution as (ids, probabilities); or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """How rows lie in a packet.
+    """Layout of the rows in a packet.
 
     Args:
         max_draft_tokens: K.
@@ -163,7 +163,7 @@ class RowTable:
     def _read_q(
         self, drafts: Sequence[int], ids: Words, probs: _Floats, vocab_size: int
     ) -> Q | None:
-        """One distribution per draft, or None unless each draft can have come from its own."""
+        """Return one distribution per draft; None unless each draft can have come from its own."""
         W = self.q_width
         pairs = []
         for j, drawn in enumerate(drafts):
@@ -178,7 +178,7 @@ class RowTable:
 def _distribution(
     ids: Sequence[int], probs: Sequence[float], drawn: int, vocab_size: int
 ) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
-    """One draft's distribution, or None unless it is one from which `drawn` can have come."""
+    """Return a draft's distribution; None unless `drawn` can have come from it."""
     width = next((i for i, token_id in enumerate(ids) if token_id == _NO_ID), len(ids))
     kept_ids, kept = tuple(ids[:width]), tuple(probs[:width])
     mass = dict(zip(kept_ids, kept, strict=True))
@@ -193,7 +193,7 @@ def _distribution(
 
 
 def require(name: str, value: int, low: int, high: int) -> None:
-    """Refuse a value this side should never have put into a packet."""
+    """Refuse a value that this side must never put into a packet."""
     if not low <= value <= high:
         raise StateError(f"packet: {name}={value}: want {low}..{high}")
 

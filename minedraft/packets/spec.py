@@ -1,4 +1,4 @@
-"""The order to form one token link: who meets whom, how, and within which limits. Pure."""
+"""The order to form a token link: both ends, transport and limits. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_FORM_TIMEOUT_S = 600.0
 
 
 class Transport(Enum):
-    """How packets travel."""
+    """The transports of packets."""
 
     LOCAL = "local"  # both ends in one process; tests
     GLOO = "gloo"  # torch's gloo: CPU tensors over TCP
@@ -32,7 +32,7 @@ class LinkSpec:
     epoch: int
     """Number of the link; > 0, grows within one coordinator's life."""
     name: str
-    """Unique per attempt: a failed attempt leaves its rendezvous dirty."""
+    """Unique per attempt, because a failed attempt leaves its rendezvous dirty."""
     transport: Transport
     max_rows: int
     """Most rows in a packet; 1..4096."""

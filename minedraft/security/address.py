@@ -1,4 +1,4 @@
-"""Addresses as people give them: whether one is `host:port`, and whether we may listen there.
+"""Checks addresses that people give: the form `host:port`, and whether this process may listen.
 
 Asked before any work is done. gRPC takes what it is given: it would dial port 443 for a host alone,
 bind 34463 for 99999, and say of a port in use no more than that it did not work.
@@ -16,12 +16,12 @@ from minedraft.errors import ConfigError
 _MAX_PORT: Final = 65535
 _MAX_NAME_CHARS: Final = 253
 _NO_NAME: Final = frozenset(" /\\@:,;?#[]%\"'`<>|&$*(){}^=+!")
-"""Of a URL, a shell, a list, two addresses in one: what nobody has a machine called."""
+"""Characters of URLs, shells and lists that no host name has."""
 _NOT_OURS: Final = "not an address of this machine"
 
 
 def check_listen(setting: str, address: str) -> None:
-    """Refuse what nobody can listen at; port 0 is any free one.
+    """Refuse an address where no server can listen; port 0 is any free one.
 
     Raises:
         ConfigError: names `setting` and `address`.
@@ -30,7 +30,7 @@ def check_listen(setting: str, address: str) -> None:
 
 
 def check_dial(setting: str, address: str) -> None:
-    """Refuse what nobody can be called at. gRPC's `dns:///host:port` is fine.
+    """Refuse an address that no client can dial. gRPC's `dns:///host:port` is fine.
 
     Raises:
         ConfigError: names `setting` and `address`.
@@ -39,7 +39,7 @@ def check_dial(setting: str, address: str) -> None:
 
 
 def check_free(setting: str, address: str) -> None:
-    """Make sure that we may listen at an address, before a model is loaded for it.
+    """Check that this process can listen at an address, before it loads a model.
 
     Raises:
         ConfigError: not `host:port`, not an address of this machine, or the port is in use.
@@ -59,7 +59,7 @@ def check_free(setting: str, address: str) -> None:
 
 
 def check_ports(listen: str, health_listen: str | None) -> None:
-    """Ask both of `check_free`, under the names that they have in every service.
+    """Check both ports of a service with `check_free`.
 
     Raises:
         ConfigError: see there.
@@ -82,7 +82,7 @@ def _check(setting: str, address: str, place: str, *, lowest: int) -> None:
 
 
 def _is_host(host: str) -> bool:
-    """Whether it can be a name or an address; an IPv6 address is in brackets."""
+    """Whether the text can be a host name or an address; an IPv6 address has brackets."""
     if host.startswith("["):
         try:
             ipaddress.IPv6Address(host[1:-1])

@@ -1,4 +1,4 @@
-"""Who calls, for the handler of a call: what requests belong to. Set by the interceptor alone.
+"""Identifies the caller of an RPC for its handler. Only the interceptor sets it.
 
 An identity is made of a certificate's names or of a token's hash, never of a key or a serial
 number: a caller whose certificate was renewed is still the same one.
@@ -26,39 +26,39 @@ _NAMES: Final = (
     "peer_email",
     "peer_ip",
 )
-"""What gRPC shows of a certificate's names."""
+"""Properties in which gRPC shows the names of a certificate."""
 _MAX_SHOWN_CHARS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One caller, or all those who prove nothing."""
+    """One caller, or all callers without proof."""
 
     name: str
-    """For the log."""
+    """Name for the log."""
     identity: bytes = field(default=b"", repr=False)
-    """Equal for calls of the same caller; empty: nothing is proven."""
+    """Equal for calls of the same caller; empty: the caller proved nothing."""
     roles: frozenset[Role] = frozenset()
 
     @property
     def is_proven(self) -> bool:
-        """Whether anybody but the caller could have this identity."""
+        """Whether other callers may share this identity."""
         return bool(self.identity)
 
 
 ANYBODY: Final = Caller("anybody")
-"""Every caller of a server that asks for no proof."""
+"""Every caller of a server that demands no proof."""
 
 _current: ContextVar[Caller] = ContextVar("caller", default=ANYBODY)
 
 
 def current_caller() -> Caller:
-    """Return who made the call that this task serves."""
+    """Return the caller of the RPC that this task serves."""
     return _current.get()
 
 
 def note_caller(caller: Caller) -> None:
-    """Remember who made the call that this task serves; a call's task serves no other."""
+    """Set the caller of the RPC that this task serves; a task serves one call only."""
     _current.set(caller)
 
 

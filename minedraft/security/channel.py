@@ -1,4 +1,4 @@
-"""Channels that prove who we are: TLS and token as the files are at the time of each call.
+"""Channels that prove this process's identity. Each call uses the current certificate and token.
 
 gRPC's channel credentials do not reload. So a call made after a rotation dials anew, and calls that
 run keep the connection they have. A token is put into each call's metadata here and nowhere else.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minedraft.security.credentials import Credentials
 
 _MAX_RETIRED: Final = 2
-"""Connections of the past kept for calls that run on them; an older one ends with its calls."""
+"""Most outdated connections that stay open for the calls that still run on them."""
 
 
 def open_aio_channel(
@@ -45,7 +45,7 @@ def open_aio_channel(
 def open_sync_channel(
     address: str, options: Sequence[tuple[str, Any]], credentials: Credentials | None
 ) -> grpc.Channel:
-    """As `open_aio_channel`, for threads."""
+    """Open a channel for threads; as `open_aio_channel`."""
     if credentials is None or not credentials.config.has_files:
         return grpc.insecure_channel(address, options=list(options))
     return cast(
@@ -55,7 +55,7 @@ def open_sync_channel(
 
 
 class _Channel:
-    """What generated stubs use of a channel, over the newest of several."""
+    """Implements what generated stubs use of a channel, over the newest of several."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Channel:
         self._channel = self._dial()
 
     def current(self) -> tuple[int, Any]:
-        """Return the channel for a new call, and which one it is."""
+        """Return the channel for a new call, with its number."""
         with self._lock:
             if self.generation != self._credentials.generation:
                 self.generation = self._credentials.generation
@@ -87,7 +87,7 @@ class _Channel:
             return self.generation, self._channel
 
     def with_token(self, metadata: Sequence[tuple[str, Any]] | None) -> Sequence[tuple[str, Any]]:
-        """Return a call's metadata, our token added."""
+        """Return the metadata of a call, with the token added."""
         token = self._credentials.own_token
         return (*(metadata or ()), *((authorization_of(token),) if token else ()))
 
@@ -137,7 +137,7 @@ class _SyncChannel(_Channel):
 
 
 class _Call:
-    """One RPC of a stub; made again on the channel that is current when it is called."""
+    """One RPC of a stub; each call goes to the channel that is current by then."""
 
     def __init__(
         self, owner: _Channel, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -154,7 +154,7 @@ class _Call:
     def future(
         self, *args: Any, metadata: Sequence[tuple[str, Any]] | None = None, **kwargs: Any
     ) -> Any:
-        """Start a call of a synchronous channel without waiting."""
+        """Start a call on a synchronous channel without waiting for its result."""
         return self._callable().future(*args, metadata=self._owner.with_token(metadata), **kwargs)
 
     def _callable(self) -> Any:

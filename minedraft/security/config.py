@@ -1,4 +1,4 @@
-"""How a process proves who it is and whom it believes: paths of files, never what is in them.
+"""How a process proves its identity and whom it trusts. Holds paths, never the files' content.
 
 One object for servers, workers' connections, the SDK and the command line. Pure: reads no file.
 """
@@ -50,7 +50,7 @@ class SecurityConfig:
 
     @property
     def authenticates(self) -> bool:
-        """Whether a server with these settings knows who calls it."""
+        """Whether a server with these settings identifies its callers."""
         return self.is_mtls or bool(self.token_file)
 
     @property
@@ -59,7 +59,7 @@ class SecurityConfig:
         return self.is_tls or bool(self.token_file)
 
     def check_server(self, setting: str, address: str) -> None:
-        """Make sure that a server may listen at an address.
+        """Check that a server may listen at an address.
 
         Args:
             setting: What the address is called in the service's configuration.
@@ -88,7 +88,7 @@ class SecurityConfig:
             )
 
     def check_client(self, address: str) -> None:
-        """Make sure that tokens do not go to an address in the clear.
+        """Check that no token goes to an address in the clear.
 
         Raises:
             ConfigError: they would.
@@ -101,7 +101,7 @@ class SecurityConfig:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `host:port` (or a host alone) can be reached from this machine only.
+    """Whether only this machine can reach `host:port` (or a host alone).
 
     Names other than `localhost` count as beyond: what they mean is not in our hands.
     """

@@ -1,4 +1,4 @@
-"""What the files of a `SecurityConfig` hold now: read at start, read again when they change.
+"""The current content of a `SecurityConfig`'s files: reads them at start and after changes.
 
 Secrets stay in this object's memory: they are in no repr, log line or error. A file that cannot be
 used when it changes (half written, a key that does not fit) is logged, and what was there before
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 POLL_S: Final = 1.0
-"""Seconds until a changed file is noticed where no handshake notices it at once."""
+"""Seconds between two looks for changed files; handshakes look at once."""
 _MAX_FILE_BYTES: Final = 2**20
 
 
@@ -41,7 +41,7 @@ class _Held:
 
 
 class Credentials:
-    """Certificates and tokens of one process. Thread-safe; reads files, so not in an event loop.
+    """Certificates and tokens of one process. Thread-safe. Reads files, so keep off the event loop.
 
     Args:
         config: Where they are.
@@ -54,7 +54,7 @@ class Credentials:
     def __init__(self, config: SecurityConfig, own: Sequence[Role] = ()) -> None:
         self.config: Final = config
         self.generation = 0
-        """Grows with every change; connections made before are of the past."""
+        """Grows with every change; connections of a lower number are outdated."""
         self._own = tuple(own)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -64,12 +64,12 @@ class Credentials:
 
     @property
     def tokens(self) -> TokenTable:
-        """The tokens that callers may have."""
+        """The tokens that the server accepts."""
         return self._held.tokens
 
     @property
     def own_token(self) -> str:
-        """The token to call others with; "": none."""
+        """The token that this process sends; "": none."""
         return self._held.tokens.own(self._own)
 
     def refresh(self) -> bool:
@@ -95,7 +95,7 @@ class Credentials:
             return True
 
     def watch(self, period_s: float = POLL_S) -> None:
-        """Follow the files in a thread until `close`. Again is fine."""
+        """Watch the files in a thread until `close`. Idempotent."""
         if self._thread is not None or not self.config.has_files:
             return
 
@@ -107,11 +107,11 @@ class Credentials:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following. Does not wait: the thread holds nothing."""
+        """Stop watching, without waiting for the thread: it holds nothing."""
         self._closed.set()
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Credentials of a port; every handshake uses what the files hold at that moment."""
+        """Return the credentials of a port; every handshake uses the files' current content."""
         used = self.generation
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:  # in a thread of grpc's
@@ -130,7 +130,7 @@ class Credentials:
         return credentials
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Credentials of a new channel, as the files are now; a channel does not reload them."""
+        """Return the credentials of a new channel; a channel does not reload them."""
         held = self._held
         return grpc.ssl_channel_credentials(
             root_certificates=held.ca or None,

@@ -1,4 +1,4 @@
-"""Whether others on this machine can read our secrets. It warns, and refuses nothing."""
+"""Finds secrets that other users of this machine can read. It warns, and refuses nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Exposed(NamedTuple):
-    """A secret that everybody on this machine can read."""
+    """A secret that every user of this machine can read."""
 
     setting: str
     """`tls_key` or `token_file`."""
     path: str
     mode: int
-    """Its permission bits."""
+    """Permission bits of the file."""
 
     @property
     def remedy(self) -> str:
-        """What to type."""
+        """Command that mends it."""
         return f"chmod o-rwx {self.path}"
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Exposed(NamedTuple):
 
 
 def exposed(config: SecurityConfig) -> Iterator[Exposed]:
-    """Find the keys and token files that everybody can read. Reads files: not in an event loop.
+    """Find keys and token files that every user can read. Reads files: keep off the event loop.
 
     A token file of hashes is no secret. What cannot be read is for `Credentials` to refuse.
     """

@@ -1,4 +1,4 @@
-"""Shuts the ports that gloo leaves open: once a group stands, nobody is taken in there any more.
+"""Shuts the ports that gloo leaves open: a complete group accepts no further connection.
 
 gloo listens for as long as its group exists. It keeps every connection, also one that says nothing,
 and when accept fails, at the limit of open files say, it throws in a thread of its own and the
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HELLO_BYTES: Final = 8
-"""What gloo's own end sends first: a sequence number."""
+"""Bytes that a gloo peer sends first: a sequence number."""
 _SPARE_FILES: Final = 64
-"""Open files that must be left before gloo listens; forming takes milliseconds and a dozen."""
+"""Open files that must be left before gloo listens; forming takes a dozen, for milliseconds."""
 _FILES: Final = Path("/proc/self/fd")
 _WATCHES: Final = re.compile(r"^tfd:\s*(\d+)", re.MULTILINE)
 _BYTES_RECEIVED: Final = 128
-"""Where `tcpi_bytes_received` is in Linux's struct tcp_info."""
+"""Offset of `tcpi_bytes_received` in Linux's struct tcp_info."""
 
 
 def check_spare_files() -> None:
@@ -46,7 +46,7 @@ def check_spare_files() -> None:
 
 
 def shut(told: bytes) -> int:
-    """Take in nobody from now on, and send those away who came before and are no peers.
+    """Stop accepting, and close earlier connections that are no peers.
 
     The socket stays a listening one, as gloo believes, with room for one who waits in the kernel.
 
@@ -95,7 +95,7 @@ def _as_in_memory(family: int, address: tuple[str, int]) -> bytes:
 
 
 def _sockets() -> Iterator[tuple[int, socket.socket]]:
-    """Every TCP socket of this process, as a copy that is closed afterwards."""
+    """Yield a copy of every TCP socket of this process, and close it afterwards."""
     for fd in _files("socket:"):
         try:
             copy = socket.socket(fileno=os.dup(fd))

@@ -1,4 +1,4 @@
-"""Asks every caller who it is, before any handler runs, and refuses what its role may not do.
+"""Identifies every caller before any handler runs, and refuses what its role may not call.
 
 A caller is what its token says where tokens are asked for, else what its certificate says.
 """
@@ -45,7 +45,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap the handler: who calls is known only when it runs."""
+        """Wrap the handler: the caller is known only when it runs."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -56,7 +56,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return handler._replace(**{kind: wrap(inner, lambda context: self._admit(method, context))})
 
     def _admit(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Return if the caller may call the method, and note who it is.
+        """Check that the caller may call the method, and set the caller.
 
         Raises:
             AuthenticationError: nobody known.

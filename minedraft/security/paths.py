@@ -1,4 +1,4 @@
-"""Which directories may be named from outside. Follows every link before it decides."""
+"""Decides which directories a peer may name. Follows every symbolic link first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def resolve_under(roots: Sequence[Path], path: str | Path) -> Path:
-    """Find a path that somebody else named, and make sure that it is ours to open.
+    """Resolve a path that a peer named, and check that it lies under a root.
 
     What comes back has no link in it, so opening it opens what was checked. Reads the file system:
     not in an event loop.

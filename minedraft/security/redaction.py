@@ -1,4 +1,4 @@
-"""Exceptions for the log: where and what kind always, words only where they cannot be a user's.
+"""Redacts exceptions for the log: keeps place and type; keeps words only if no user wrote them.
 
 `ValueError: invalid literal ... '<a prompt>'` is how prompts come into logs. Our own errors and the
 operating system's name fields, files and limits; the words of every other kind are left out.
@@ -18,12 +18,12 @@ HIDDEN: Final = "<words hidden>"
 
 
 def without_words(err: BaseException) -> BaseException:
-    """Return a stand-in with the same type name and traceback, causes included."""
+    """Return a replacement with the same type name and traceback, with its causes."""
     return _stand_in(err, {})
 
 
 def hide_exception_words(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Structlog processor: put a stand-in for the exception of a line."""
+    """Structlog processor: replaces the exception of a line."""
     found = event.get("exc_info")
     if isinstance(found, tuple):
         found = found[1]
@@ -65,7 +65,7 @@ def _words(err: BaseException) -> str:
 
 
 def hide_reprs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Structlog processor for the standard library's lines: asyncio's quote a task's exception."""
+    """Structlog processor for lines of the standard library: asyncio quotes a task's exception."""
     record = event.get("_record")
     if record is not None and record.name in {"asyncio", "concurrent.futures"}:
         event["event"] = str(event["event"]).partition("\n")[0]

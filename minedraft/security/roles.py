@@ -1,4 +1,4 @@
-"""Who may call what: one table from method to roles. What it does not name, nobody may call. Pure.
+"""Maps each method to the roles that may call it. Without a row, no role may. Pure.
 
 A certificate names its role in a URI of its subject alternative names (`minedraft:role:drafter`),
 or, where an authority issues DNS names only, in one of those (`drafter.role.minedraft`). Without
@@ -19,7 +19,7 @@ _DNS: Final = ".role.minedraft"
 
 
 class Role(Enum):
-    """What a caller is."""
+    """The role of a caller."""
 
     CLIENT = "client"  # generates
     MONITOR = "monitor"  # reads status, steps and models
@@ -63,17 +63,17 @@ POLICY: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         for method, roles in methods.items()
     }
 )
-"""`/package.Service/Method` -> roles that may call it. Health is a server of its own and open to
+"""`/package.Service/Method` -> roles that may call it. Health is a server of its own, open to
 everybody."""
 
 
 def allowed_roles(method: str) -> frozenset[Role]:
-    """Return who may call `/package.Service/Method`."""
+    """Return the roles that may call `/package.Service/Method`."""
     return POLICY.get(method, frozenset())
 
 
 def roles_of_certificate(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[Role]:
-    """Return the roles that a peer's certificate names, as gRPC shows it after the handshake."""
+    """Return the roles that a peer's certificate names."""
     named = {
         *_after(_URI, auth_context.get("peer_uri", ())),
         *_before(_DNS, auth_context.get("peer_dns", ())),

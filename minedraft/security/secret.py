@@ -1,4 +1,4 @@
-"""The directory that a Kubernetes secret with a certificate is mounted at."""
+"""The directory where Kubernetes mounts a secret with a certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def security_in(directory: Path) -> SecurityConfig:
-    """Build the security of a secret's directory; plaintext if the secret is not there."""
+    """Build the `SecurityConfig` of a secret's directory; plaintext without the secret."""
     if not (directory / "tls.crt").exists():
         return SecurityConfig()
     return SecurityConfig(

@@ -1,4 +1,4 @@
-"""Bearer tokens of a file: which a server accepts, and which one this side sends. Pure.
+"""Bearer tokens of a file: those that a server accepts, and the one that this side sends. Pure.
 
 A line is `role token`; a server may keep `role sha256:<hex>` instead, so that what it accepts
 cannot be used to call others. `#` begins a comment. A token never appears in an error or a repr.
@@ -51,7 +51,7 @@ class TokenTable:
         )
 
     def caller_of(self, authorization: str) -> Caller:
-        """Return who sends this `authorization` metadata: a caller without roles if nobody known.
+        """Return the caller with this `authorization` metadata; an unknown one has no roles.
 
         Compares with every entry, in constant time each: how long it takes says nothing.
         """
@@ -66,7 +66,7 @@ class TokenTable:
         return Caller("a token", digest, frozenset(e.role for e, is_same in pairs if is_same))
 
     def own(self, roles: Sequence[Role]) -> str:
-        """Return the token to call others with: of the first of `roles` that has one, or ""."""
+        """Return the token that this side sends: of the first of `roles` that has one, or ""."""
         for role in roles:
             for entry in self.entries:
                 if entry.role is role and entry.secret:

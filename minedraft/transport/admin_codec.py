@@ -127,7 +127,7 @@ def swap_order_from_proto(message: admin_pb2.SwapDrafterRequest) -> SwapOrder:
 
 
 def timeline_order_to_proto(max_spans: int, since_unix_ns: int) -> admin_pb2.GetTimelineRequest:
-    """What of the timeline is wanted -> message.
+    """Selection of the timeline -> message.
 
     Raises:
         InvalidRequestError: a value that does not fit its field.

@@ -1,4 +1,4 @@
-"""Channel and server options of every connection: limits and keepalive agree on both sides.
+"""Options of every channel and server, so that limits and keepalive agree on both sides.
 
 Nothing is compressed, and nothing of our own goes through a proxy.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from minedraft.transport.limits import ServerLimits
 
 MAX_CLIENT_MESSAGE_BYTES = 4 * 2**20
-"""Largest message a client may send or gets: a prompt of 32k characters has room to spare."""
+"""Largest message between clients and coordinator; a prompt of 32k characters fits easily."""
 MAX_WORKER_MESSAGE_BYTES = 64 * 2**20
-"""Largest message between our own services: opens of a whole batch of long prompts."""
+"""Largest message between services: a plan that opens a whole batch of long prompts."""
 
 _ONLY_IDENTITY = 1
 """Bits of gRPC's compression algorithms; the lowest is none at all. A compressed message is refused
@@ -29,7 +29,7 @@ by its headers: nothing bounds what it inflates to before that memory is taken."
 
 
 def _common_options(max_message_bytes: int) -> Options:
-    """What both ends of every connection have, the open health port too."""
+    """Options of both ends of every connection, of the health port too."""
     return [
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
@@ -39,7 +39,7 @@ def _common_options(max_message_bytes: int) -> Options:
 
 
 def channel_options(max_message_bytes: int, *, http_proxy: bool = False) -> Options:
-    """Options of a client channel.
+    """Return the options of a client channel.
 
     Args:
         max_message_bytes: Largest message either way.
@@ -57,7 +57,7 @@ def channel_options(max_message_bytes: int, *, http_proxy: bool = False) -> Opti
 
 
 def server_options(max_message_bytes: int, limits: ServerLimits | None = None) -> Options:
-    """Options of a server. It allows the pings that `channel_options` sends.
+    """Return the options of a server. It allows the pings that `channel_options` sends.
 
     Args:
         max_message_bytes: Largest message either way.

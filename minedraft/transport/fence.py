@@ -1,4 +1,4 @@
-"""Whose a worker is: one coordinator's at a time, until that one leaves.
+"""Gives a worker to one coordinator at a time, until that one leaves.
 
 Every call but GetInfo says in its metadata which coordinator makes it. A worker gives its session
 to one of them, and refuses sessions, link orders and models of all others while that session lives.
@@ -31,16 +31,16 @@ _MAX_REFUSED = 16
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Who drives a worker."""
+    """The coordinator of a worker."""
 
     instance_id: str
-    """Drawn at process start; another value is another coordinator."""
+    """Drawn at process start, so that another value means another coordinator."""
     name: str = ""
-    """Where it runs, for people; 128 printable ASCII characters at most."""
+    """Where it runs, for people; at most 128 printable ASCII characters."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What its calls say of it."""
+        """Metadata of its calls."""
         return ((_ID_KEY, self.instance_id), (_NAME_KEY, self.name))
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Coordinator:
 
 
 def coordinator_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> Coordinator:
-    """Read who makes a call.
+    """Read the coordinator from a call's metadata.
 
     Raises:
         InvalidRequestError: it does not say, or in characters that no coordinator has.
@@ -66,7 +66,7 @@ def coordinator_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> Coordi
 
 
 class Fence:
-    """Who holds a worker. Pure.
+    """Tracks which coordinator holds a worker. Pure.
 
     Args:
         what: The worker's role, for messages.
@@ -76,15 +76,15 @@ class Fence:
         self._what = what
         self._holder: Coordinator | None = None
         self._refused: set[str] = set()
-        """Who has been turned away since; each is logged once, though it may try every second."""
+        """Coordinators refused since then; the worker logs each once, however often it retries."""
 
     @property
     def holder(self) -> Coordinator | None:
-        """Whose session is open; None: nobody's."""
+        """The coordinator whose session is open; None: there is none."""
         return self._holder
 
     def take(self, coordinator: Coordinator) -> None:
-        """Give the worker to a coordinator that opens a session.
+        """Give the worker to the coordinator that opens a session.
 
         Raises:
             WorkerHeldError: another one's session is open.
@@ -98,12 +98,12 @@ class Fence:
         self._holder = coordinator
 
     def leave(self) -> None:
-        """The session of the holder is over."""
+        """End the session of the holder."""
         self._holder = None
         self._refused.clear()
 
     def check(self, coordinator: Coordinator) -> None:
-        """Check that an order comes from the coordinator whose session is open.
+        """Check that a call comes from the coordinator whose session is open.
 
         Raises:
             WorkerHeldError: another one's is.

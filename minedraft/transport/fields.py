@@ -1,4 +1,4 @@
-"""Sets fields of messages; a value that does not fit its field is refused by name.
+"""Sets fields of messages; names the field that a value does not fit.
 
 Knows types and the width of the wire, no ranges: those are in `minedraft.validation`.
 """
@@ -20,11 +20,11 @@ _MISFITS: Final = (TypeError, ValueError, OverflowError)
 _MAX_SHOWN_CHARS: Final = 64
 _BOOL: Final = FieldDescriptor.TYPE_BOOL
 _NO_NUMBER: Final = "true and false are no numbers"
-"""To Python they are 1 and 0: `logit_bias={True: 1.0}` would be about token 1."""
+"""Booleans are 1 and 0 to Python: `logit_bias={True: 1.0}` would address token 1."""
 
 
 def shown(value: object) -> str:
-    """Quote a value for an error, cut if it is long."""
+    """Quote a value for an error; cut a long one."""
     try:
         text = repr(value)
     except ValueError:  # an integer too long for Python to print

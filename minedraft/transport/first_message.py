@@ -1,4 +1,4 @@
-"""Waits for a call's first message, in bounded time, after the caller has been let in.
+"""Waits for a call's first message, in bounded time, after the check of the caller.
 
 gRPC's own handlers of one request take the message in before any of our code runs. Here such a
 handler becomes one of a stream of requests, which is the same on the wire: so interceptors outside
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 PATIENCE_S: Final = 20.0
-"""Longest wait for the first message: one of the largest size at 2 Mbit/s."""
+"""Longest wait for the first message: the largest one at 2 Mbit/s."""
 _LASTING: Final = ("/Session",)
-"""Streams of requests that may be silent from the start: a coordinator without a caller."""
+"""Request streams that may begin with silence: a coordinator without callers."""
 
 
 class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
@@ -42,7 +42,7 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:  # grpc's handler type has four optional callables; nothing narrower fits
-        """Replace handlers of one request; bound the beginning of the others."""
+        """Replace handlers of one request; bound the first message of the others."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or method.endswith(_LASTING):

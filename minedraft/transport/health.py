@@ -1,4 +1,4 @@
-"""Health on its own port, answered from threads of its own.
+"""Answers health checks on a port and threads of its own.
 
 A busy event loop must not fail a probe, and a dead one must: the service is live while its loop's
 heartbeat is young. `""` is liveness, the full service name is readiness (grpc.health.v1).
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MAX_PROBE_BYTES = 1024
-"""The port is plaintext and open to everybody who can connect: it takes a probe, nothing bigger."""
+"""Largest message: the port is plaintext and open to all, and a probe is small."""
 _MAX_CALLS = 64
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 _MAX_WATCHERS = 12
-"""Each holds a thread; four more answer probes."""
+"""Most watchers; each holds a thread, and four more threads answer probes."""
 _WATCH_TURN_S = 1.0
-"""A watcher looks this often whether its client is still there."""
+"""Seconds between two checks whether a watcher's client still exists."""
 
 
 class _Servicer(health_pb2_grpc.HealthServicer):
-    """Check and Watch over a table of statuses that anybody may change without waiting.
+    """Serves Check and Watch from a table of statuses; changing one never waits.
 
     The library's own servicer sends from inside `set`, under a lock that the threads which complete
     a send want too: called from an event loop it can block it for ever.
@@ -50,13 +50,13 @@ class _Servicer(health_pb2_grpc.HealthServicer):
         self._is_closed = False
 
     def set(self, service: str, status: int) -> None:
-        """Change a status; watchers are told by their own threads."""
+        """Change a status; the watchers' own threads send it."""
         with self._changed:
             self._statuses[service] = status
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing serves any more; watchers are told, then end."""
+        """Set every status to not serving, and end the watchers after they have sent it."""
         with self._changed:
             self._statuses = dict.fromkeys(self._statuses, _NOT_SERVING)
             self._is_closed = True
@@ -74,7 +74,7 @@ class _Servicer(health_pb2_grpc.HealthServicer):
     def Watch(  # noqa: N802 gRPC's name
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
     ) -> Iterator[health_pb2.HealthCheckResponse]:
-        """Send the status now and whenever it changes."""
+        """Send the status now and after every change."""
         with self._changed:
             is_full = self._num_watchers >= _MAX_WATCHERS
             self._num_watchers += not is_full
@@ -147,13 +147,13 @@ class HealthServer:
             self._servicer.set(name, _SERVING if ready else _NOT_SERVING)
 
     def beat(self) -> None:
-        """Say that the event loop turns."""
+        """Record that the event loop runs."""
         self._last_beat = self._clock()
 
     async def run_heartbeat(
         self, period_s: float = 1.0, *, is_alive: Callable[[], bool] = lambda: True
     ) -> None:
-        """Beat until cancelled, while the service says that it is alive."""
+        """Beat until cancelled, as long as the service reports itself alive."""
         while True:
             if is_alive():
                 self.beat()

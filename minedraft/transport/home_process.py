@@ -1,4 +1,4 @@
-"""The process that a client was made in. A fork of it gets an error where it would wait for ever.
+"""The process that made a client. A fork of it gets an error instead of waiting for ever.
 
 gRPC's asyncio has one thread that reads all connections of a process. A fork does not have it, so
 nothing would ever come to its end there: not even a deadline.
@@ -11,11 +11,11 @@ import os
 from minedraft.errors import PreconditionError
 
 _first_user: int | None = None
-"""The process that was the first to open a channel, forks of it included."""
+"""The process that opened the first channel; forks inherit the value."""
 
 
 class HomeProcess:
-    """Remembers this process. Make it before the channel.
+    """Remembers this process. Create it before the channel.
 
     Raises:
         PreconditionError: this process was forked from one that had used gRPC.
@@ -35,11 +35,11 @@ class HomeProcess:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process, and not a fork of it."""
+        """Whether this is that process, and not a fork of it."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Refuse to go on in a fork.
+        """Refuse a fork.
 
         Raises:
             PreconditionError: this is one.

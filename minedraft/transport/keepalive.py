@@ -1,4 +1,4 @@
-"""When a connection counts as dead: both ends ask, and both wait as long. Values only."""
+"""When a connection counts as dead: both ends ping, and both wait equally long. Values only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Options: TypeAlias = list[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """How either end notices that the network between them swallows what it is given."""
+    """How either end detects a network that drops everything."""
 
     silence_ms: int = 4_000
-    """Bytes of the peer that stay away this long lead to a ping."""
+    """Silence of the peer before a ping."""
     answer_ms: int = 10_000
     """Longest wait for the answer to a ping, whatever it was sent for. The larger part of the two:
     a ping may be on its way when a peer, or this process, is stopped for a moment, which is no dead
     network."""
 
     def options(self) -> Options:
-        """What the two ends have alike.
+        """Options of both ends.
 
         gRPC also pings to measure the bandwidth, while bytes flow, and sends no keepalive beside
         such a ping: without a time-out of its own, of 60 s by default, it hides a dead network.
@@ -34,7 +34,7 @@ class Keepalive:
         ]
 
     def server_options(self) -> Options:
-        """What a server needs beside `options`, else it ends a connection for too many pings."""
+        """Further options of a server; without them it ends connections for too many pings."""
         return [
             ("grpc.http2.min_ping_interval_without_data_ms", self.silence_ms // 2),
             ("grpc.http2.max_ping_strikes", 0),

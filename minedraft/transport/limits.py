@@ -1,4 +1,4 @@
-"""How many connections and calls a server takes, and for how long. Pure but for `raise_open_files`.
+"""Bounds a server's connections and calls. Pure but for `raise_open_files`.
 
 A server that is full closes what comes next, so what holds a place and does nothing has to go: a
 connection without a call is closed, a call without a message too (`first_message`).
@@ -17,7 +17,7 @@ MAX_STREAMS: Final = 4096
 """Most calls of one connection at a time; further ones wait at the client, which is not told. So it
 is more than a coordinator holds by default: a full queue then refuses by name."""
 MAX_CALLS: Final = 2 * MAX_STREAMS
-"""Most calls of a server at a time; one more is refused with RESOURCE_EXHAUSTED."""
+"""Most concurrent calls of a server; it refuses one more with RESOURCE_EXHAUSTED."""
 CLIENT_IDLE_MS: Final = 30_000
 """Our own channels let go of a connection without a call before a server does: no call is sent on a
 connection that is being closed."""
@@ -32,21 +32,21 @@ _MAX_OPEN_FILES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Bounds of one port. Milliseconds, and counts."""
+    """Bounds of one port, in milliseconds and counts."""
 
     max_connections: int
-    """Connections beyond it are closed as they come."""
+    """Most connections; the server closes further ones at once."""
     idle_ms: int
-    """A connection without a call is closed after this long."""
+    """Longest life of a connection without a call."""
     handshake_ms: int = 10_000
-    """Longest from the connection to the end of TLS and to HTTP/2's first words."""
+    """Longest time from the connection to the end of the TLS and HTTP/2 handshakes."""
     max_streams: int = MAX_STREAMS
-    """Most calls of one connection."""
+    """Most concurrent calls per connection."""
     max_age_ms: int = 0
-    """Longest life of a connection; 0: no end. For a port without streams that have to last."""
+    """Longest life of a connection; 0: unbounded. For ports without long streams."""
 
     def options(self) -> Options:
-        """Name them as gRPC does."""
+        """Return them as gRPC options."""
         age = [
             ("grpc.max_connection_age_ms", self.max_age_ms),
             ("grpc.max_connection_age_grace_ms", 1_000),
@@ -67,7 +67,7 @@ HEALTH_LIMITS: Final = ServerLimits(
 
 
 def limits_for(open_files: int) -> ServerLimits:
-    """Limits of a service's own port.
+    """Return the limits of a service's own port.
 
     Some descriptors stay free for the health port, models, workers and links. Where few are left,
     idle connections go sooner.
@@ -83,7 +83,7 @@ def limits_for(open_files: int) -> ServerLimits:
 
 
 def raise_open_files() -> int:
-    """Raise the limit of open files as far as this process may.
+    """Raise the limit of open files as far as the system allows.
 
     Returns:
         The limit from now on.

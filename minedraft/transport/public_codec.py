@@ -130,7 +130,7 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
 def abort_to_proto(
     request_ids: Sequence[str], resume_tokens: Sequence[bytes] = ()
 ) -> generation_pb2.AbortRequest:
-    """Ids, and what proves that they are the caller's own -> message.
+    """Ids and the secrets that prove their owner -> message.
 
     Raises:
         InvalidRequestError: an id that is no text.
@@ -270,7 +270,7 @@ def _slots(value: SpeculationStats | RequestTiming) -> Mapping[str, Any]:
 
 
 def _refuse_size(message: generation_pb2.GenerateRequest, max_bytes: int) -> NoReturn:
-    """Raise; names the field without which the message would be smallest."""
+    """Raise, and name the largest field of the message."""
     size = message.ByteSize()
     sizes = {}
     for field, _ in message.ListFields():

@@ -29,10 +29,10 @@ _M = TypeVar("_M", bound=Message)
 
 
 class PublicHandler(Protocol):
-    """What a coordinator does for callers and operators."""
+    """The methods of a coordinator for callers and operators."""
 
     def generate(self, request: GenerationRequest, caller: Caller) -> AsyncIterator[Event]:
-        """Events of one request; leaving the iterator aborts it."""
+        """Yield the events of one request. Leaving the iterator aborts it."""
 
     def max_model_len(self) -> int:
         """Most tokens of one sequence."""
@@ -40,7 +40,7 @@ class PublicHandler(Protocol):
     def abort(
         self, request_ids: Sequence[str], resume_tokens: Sequence[bytes], caller: Caller
     ) -> int:
-        """Abort requests of the caller's own; returns how many were live."""
+        """Abort requests of the caller; return how many were live."""
 
     def target_info(self) -> TargetInfo:
         """The target model."""
@@ -62,7 +62,7 @@ class PublicHandler(Protocol):
 
 
 _MAX_SPANS = 20_000
-"""Most spans of one answer: about 2 MB."""
+"""Most spans per answer: about 2 MB."""
 
 
 def _timeline(spans: tuple[Span, ...]) -> admin_pb2.GetTimelineResponse:
@@ -83,7 +83,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     async def Generate(  # noqa: N802 gRPC's name
         self, request: generation_pb2.GenerateRequest | bytes, _context: Any
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
-        """Stream the events of a request; a client that leaves, or whose time is up, aborts it."""
+        """Stream the events of a request. A client that leaves, or its deadline, aborts it."""
         max_model_len = self._handler.max_model_len()
         if isinstance(request, bytes):
             wire_sizes.check_generate(request, max_model_len=max_model_len)
@@ -123,13 +123,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
 
 
 class _RawRequests:
-    """Takes the handlers that generated code registers; those of large requests get raw bytes."""
+    """Registers generated handlers; those of large requests get raw bytes."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
 
     def add_generic_rpc_handlers(self, _handlers: Any) -> None:
-        """Not needed beside the other."""
+        """Do nothing: `add_registered_method_handlers` registers both."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         """Register handlers."""

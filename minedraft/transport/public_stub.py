@@ -1,4 +1,4 @@
-"""The public services as plain async functions: values in, values out, only our errors.
+"""The public services as async functions: values in, values out, errors of `minedraft.errors`.
 
 The one place of a client that touches the wire. It neither retries nor resumes.
 """
@@ -84,7 +84,7 @@ class PublicStub:
         *,
         timeout_s: float | None,
     ) -> int:
-        """Abort; returns how many requests were live.
+        """Abort requests; return how many were live.
 
         Args:
             request_ids: Which.
@@ -96,7 +96,7 @@ class PublicStub:
         return int(response.num_aborted)
 
     async def get_model_info(self, *, timeout_s: float | None) -> TargetInfo:
-        """Read what the target is."""
+        """Read the target model."""
         request = generation_pb2.GetModelInfoRequest()
         response = await self._ask(self._generation.GetModelInfo, request, timeout=timeout_s)
         return public_codec.target_info_from_proto(response)
@@ -104,7 +104,7 @@ class PublicStub:
     async def get_server_info(
         self, *, timeout_s: float | None, wait_for_ready: bool = False
     ) -> ServerInfo:
-        """Read what the server is; `wait_for_ready` waits out a server that is starting."""
+        """Read the server's version and limits; `wait_for_ready` waits for a starting server."""
         request = generation_pb2.GetServerInfoRequest()
         response = await self._ask(
             self._generation.GetServerInfo,
@@ -127,7 +127,7 @@ class PublicStub:
         await self._ask(self._admin.SetMode, request, timeout=timeout_s)
 
     async def swap_drafter(self, order: SwapOrder, *, timeout_s: float | None) -> SwapResult:
-        """Change the drafter; returns once the new one drafts."""
+        """Swap the drafter; return when the new one drafts."""
         request = admin_codec.swap_order_to_proto(order)
         response = await self._ask(self._admin.SwapDrafter, request, timeout=timeout_s)
         return admin_codec.swap_result_from_proto(response)

@@ -1,4 +1,4 @@
-"""What coordinator and workers may tell each other in a session, as numbers. Pure.
+"""Ranges of all numbers that coordinator and workers send each other in a session. Pure.
 
 Both believe the other's numbers only within these ranges: an answer ends in sums, pictures and
 messages of fixed width, a plan in loops and allocations. Whether a number fits the state of a row
@@ -33,13 +33,13 @@ MAX_DURATION_NS: Final = 10**15
 """Eleven days."""
 MAX_DRAFT_WAIT_NS: Final = 600 * 10**9
 MAX_WARM_UP_ROWS: Final = MAX_BATCHES * MAX_ROWS
-"""A warm-up plan has rows of all batches."""
+"""Most rows per plan; a warm-up plan has rows of all batches."""
 MIN_LOGPROB: Final = -9999.0
 _DURATIONS: Final = tuple(name for name in StepTiming.__slots__ if name != "started_unix_ns")
 
 
 def check_counts(rows: Sequence[Any]) -> None:
-    """Check how much there is of an answer, before objects are made of it.
+    """Check the counts of an answer before it becomes objects.
 
     Args:
         rows: Messages `RowResult`.
@@ -56,7 +56,7 @@ def check_counts(rows: Sequence[Any]) -> None:
 
 
 def check_verify_result(result: VerifyResult) -> None:
-    """Check the numbers of an answer of a verifier; see `check_counts` for how many.
+    """Check the numbers of a verifier's answer; `check_counts` bounds how many there are.
 
     Raises:
         ProtocolError: names the field and the value.
@@ -69,7 +69,7 @@ def check_verify_result(result: VerifyResult) -> None:
 
 
 def check_draft_result(result: DraftResult) -> None:
-    """Check an answer of a drafter.
+    """Check the numbers of a drafter's answer.
 
     Raises:
         ProtocolError: names the field and the value.
@@ -84,7 +84,7 @@ def check_draft_result(result: DraftResult) -> None:
 
 
 def check_verify_plan(plan: VerifyPlan) -> None:
-    """Check an order to a verifier.
+    """Check a plan for a verifier.
 
     Raises:
         ProtocolError: names the field and the value.
@@ -103,7 +103,7 @@ def check_verify_plan(plan: VerifyPlan) -> None:
 
 
 def check_draft_plan(plan: DraftPlan) -> None:
-    """Check an order to a drafter.
+    """Check a plan for a drafter.
 
     Raises:
         ProtocolError: names the field and the value.
@@ -115,7 +115,7 @@ def check_draft_plan(plan: DraftPlan) -> None:
 
 
 def check_vocabulary(plan: VerifyPlan | DraftPlan, vocab_size: int) -> None:
-    """Check that every token of a row's history is one: a GPU that indexes beyond a table is lost.
+    """Check every token id of a row's history: an index beyond the vocabulary breaks a GPU.
 
     Raises:
         ProtocolError: names the field and the value.

@@ -1,4 +1,4 @@
-"""Where the two ends of a link find each other, on the verifier's side. In memory, thread-safe.
+"""Brings the two ends of a link together, on the verifier's side. In memory, thread-safe.
 
 Nothing exists here that this process did not open first: a peer that names an unknown link only
 waits, bounded in time and number, and can never make this process keep anything for it.
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_KEYS: Final = 64
-"""Keys of one link; gloo writes two for two ranks."""
+"""Most keys per link; gloo writes two for two ranks."""
 MAX_WAITERS: Final = 64
-"""Callers that wait on one board at the same time."""
+"""Most callers that wait on one board at the same time."""
 MAX_NAMES_REMEMBERED: Final = 256
-"""Names of ended links: a peer that comes too late is told so instead of waiting."""
+"""Names of ended links that are remembered; a late peer gets an error instead of waiting."""
 
 T = TypeVar("T")
 
 
 class PacketSink(Protocol):
-    """What takes the packets of a link over gRPC."""
+    """Receives the packets of a link over gRPC."""
 
     def feed_bytes(self, data: bytes) -> None:
-        """Take in one packet, from the event loop."""
+        """Receive one packet, on the event loop."""
 
     def lose(self, reason: str) -> None:
         """The sender is gone."""
 
 
 class Board(Generic[T]):
-    """Values by key; who asks too early waits, in a thread or in an event loop."""
+    """Values by key. A reader that comes too early waits, in a thread or in an event loop."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -72,7 +72,7 @@ class Board(Generic[T]):
                 waiter.set_result(value)
 
     def end(self) -> None:
-        """Nothing will be written any more: who waits gets WorkerUnavailableError."""
+        """Close the board: waiting readers get WorkerUnavailableError."""
         with self._lock:
             self._is_over = True
             waiters = [waiter for several in self._waiters.values() for waiter in several]
@@ -82,7 +82,7 @@ class Board(Generic[T]):
                 waiter.set_exception(WorkerUnavailableError(f"{self._name}: it is over"))
 
     def take_down(self, key: str) -> T | None:
-        """Remove a key; it can be written again."""
+        """Remove a key, so that it can be written again."""
         with self._lock:
             return self._values.pop(key, None)
 
@@ -151,7 +151,7 @@ class LinkSite:
         self.keys: Board[bytes] = Board(f"link {name}")
         self.idle_timeout_s = idle_timeout_s
         self.attached: Future[str] = Future()
-        """Resolved with the peer's address when the sender's stream is there."""
+        """Resolved with the peer's address when the sender's stream arrives."""
         self.closed: Future[None] = Future()
         """Resolved when this side ends the link."""
         self._sink = sink
@@ -198,14 +198,14 @@ class Rendezvous:
         return site
 
     def close(self, site: LinkSite) -> None:
-        """End a link: its keys are forgotten, its stream ends. From any thread; again is fine."""
+        """End a link: forget its keys and end its stream. From any thread; idempotent."""
         if self._sites.take_down(site.name) is not None:
             self._over.append(site.name)
             site.keys.end()
             site.closed.set_result(None)
 
     async def site(self, name: str, timeout_s: float) -> LinkSite:
-        """The link of this name; waits until this side has opened it.
+        """Return the link of this name; wait until this side has opened it.
 
         Raises:
             DeadlineError: it was not opened in time.
@@ -216,7 +216,7 @@ class Rendezvous:
         return await self._sites.wait(name, timeout_s)
 
     async def key(self, name: str, key: str, timeout_s: float) -> bytes:
-        """A key of a link; waits for both.
+        """Read a key of a link; wait for both.
 
         Raises:
             DeadlineError: it was not written in time.

@@ -1,4 +1,4 @@
-"""Counts in a request, looked at in the message: before a Python object is made per element.
+"""Checks counts in the message of a request, before each element becomes a Python object.
 
 They are made on the event loop. What protobuf itself costs is bounded by `wire_sizes`. Refuses more
 than `validation` would let pass, in its words; it knows no other ranges.

@@ -53,7 +53,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: Credentials | None 
 
 
 def _interceptors(credentials: Credentials) -> list[grpc.aio.ServerInterceptor]:
-    """What every call passes, outermost first."""
+    """Return the interceptors of every call, outermost first."""
     auth = [AuthInterceptor(credentials)] if credentials.config.authenticates else []
     return [ErrorInterceptor(), *auth, SlowReaderInterceptor(abort), FirstMessageInterceptor()]
 

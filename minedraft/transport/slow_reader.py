@@ -1,4 +1,4 @@
-"""Ends streams that their client has stopped reading, so that nobody's memory waits for it.
+"""Ends streams that their client has stopped reading, so that they hold no memory.
 
 The engine never waits for a reader and joins what is unread, so a slow one costs only its own
 stream: HTTP/2's window of sent bytes, one joined event and a task. This gives the event and the
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PATIENCE_S: Final = 60.0
-"""Longest that one event may wait to be taken over the wire."""
+"""Longest wait of one event for its client."""
 
 
 class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
@@ -86,7 +86,7 @@ class SlowReaderInterceptor(grpc.aio.ServerInterceptor):
         return stream
 
     async def _end(self, context: Any, task: asyncio.Task[Any] | None) -> None:
-        """Put an error behind what the client has not read, and end the handler before it."""
+        """End the handler, and queue an error behind what the client has not read."""
         loop = asyncio.get_running_loop()
         if task is not None:
             loop.call_soon(task.cancel)  # cancelled first, it would take the call's end with it

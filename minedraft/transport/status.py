@@ -1,4 +1,4 @@
-"""Exceptions <-> gRPC status, in both directions, in one place.
+"""Exceptions <-> gRPC status, in both directions.
 
 A handler raises a `MineDraftError`; the peer gets its status code, the class name in trailing
 metadata, and google.rpc details: BadRequest names the field, RetryInfo the delay. Anything else a
@@ -31,7 +31,7 @@ Message = TypeVar("Message")
 ERROR_KEY = "minedraft-error"
 DOMAIN = "minedraft"
 _MAX_TEXT_BYTES = 1000
-"""Of a message on the wire, where it may appear three times, percent-encoded and in base64."""
+"""Longest message on the wire, where it may appear three times, percent-encoded and in base64."""
 
 
 def _tree(cls: type[errors.MineDraftError]) -> Iterator[type[errors.MineDraftError]]:
@@ -44,7 +44,7 @@ BY_NAME = {cls.__name__: cls for cls in _tree(errors.MineDraftError)}
 
 
 class UnknownMethodError(errors.ProtocolError):
-    """Something answers that has no such method: another service, or another version of this one.
+    """Describe a peer without the method: another service, or another version of this one.
 
     Ours alone: on the wire it is gRPC's UNIMPLEMENTED, and callers say what they looked for.
     """
@@ -96,13 +96,13 @@ _BROKEN = "Stream removed"
 """How grpc begins the text of UNKNOWN when a connection brought bytes that are no frame."""
 
 _PEER_SAID_TOO_MUCH = ("CLIENT: Received message larger", "SERVER: Sent message larger")
-"""How grpc begins when an answer is over the limit: that is not the caller's fault."""
+"""How grpc begins when an answer is over the limit, which is not the caller's fault."""
 _TOO_MANY_CALLS = "Concurrent RPC limit"
-"""How grpc begins when a server has all the calls it takes."""
+"""How grpc begins when a server has reached its limit of calls."""
 
 
 def readable(message: Message | None, what: str) -> Message:
-    """Refuse the None that grpc.aio hands a client for bytes that do not parse.
+    """Refuse None, which grpc.aio returns to a client for bytes that do not parse.
 
     Raises:
         ProtocolError: names what it was.
@@ -139,7 +139,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError) -> errors.MineDraftError:
 
 
 def _shorten(text: str) -> str:
-    """Cut what quotes a long value: over 8 KiB of metadata, gRPC drops the class name with it."""
+    """Cut a message that quotes a long value: above 8 KiB of metadata gRPC drops the class name."""
     raw = text.encode("utf-8", errors="replace")
     if len(raw) <= _MAX_TEXT_BYTES:
         return raw.decode()
@@ -164,7 +164,7 @@ def _field_of(err: grpc.aio.AioRpcError) -> str:
 
 
 def _leaf(err: Exception) -> Exception:
-    """Return the error that a task group's group is about: a bug before a MineDraftError."""
+    """Return the main error of an exception group: a bug before a MineDraftError."""
     while isinstance(err, ExceptionGroup):
         rank = sorted(err.exceptions, key=lambda sub: isinstance(sub, errors.MineDraftError))
         err = rank[0]
@@ -172,7 +172,7 @@ def _leaf(err: Exception) -> Exception:
 
 
 def _let_go(err: BaseException | None) -> None:
-    """Drop the frames of an error and of its causes, which hold the request.
+    """Drop the frames of an error and of its causes: they hold the request.
 
     grpc keeps the error of an aborted call in the call's state, to which the frames lead back: a
     cycle. A refused request of 4 MB would wait in it for the collector.
@@ -206,7 +206,7 @@ async def _fail(context: grpc.aio.ServicerContext[Any, Any], err: Exception) -> 
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what handlers raise into a status, for all four kinds of RPC."""
+    """Turns exceptions of handlers into a status, for all four kinds of RPC."""
 
     async def intercept_service(
         self,

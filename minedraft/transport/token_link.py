@@ -32,11 +32,11 @@ _MAX_PACKET_BYTES: Final = 2**20
 _MAX_WAIT_S: Final = 60.0
 _FIRST_MESSAGE_S: Final = 10.0
 _ACCEPTED: Final = ("minedraft-link", "accepted")
-"""Initial metadata that tells the drafter that its stream is the link's; a refusal has none."""
+"""Initial metadata that confirms the drafter's stream; a refusal has none."""
 
 
 class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
-    """Serves a verifier's rendezvous. Errors become statuses in `ErrorInterceptor`."""
+    """Serves a verifier's rendezvous. `ErrorInterceptor` turns its errors into statuses."""
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._rendezvous = rendezvous
@@ -163,7 +163,7 @@ class TokenLinkClient:
         return bytes(response.value)
 
     def send_packets(self, link_name: str, packets: Iterator[bytes]) -> PacketStream:
-        """Open the stream of a link; `packets` is pulled from a thread of grpc's."""
+        """Open the stream of a link; a thread of grpc pulls `packets`."""
 
         def requests() -> Iterator[link_pb2.SendPacketsRequest]:
             yield link_pb2.SendPacketsRequest(link_name=link_name)
@@ -173,7 +173,7 @@ class TokenLinkClient:
         return PacketStream(self._stub.SendPackets.future(requests(), wait_for_ready=True))
 
     def close(self) -> None:
-        """End every call. Never blocks for long; again is fine."""
+        """End every call. Never blocks for long; idempotent."""
         self._channel.close()
 
 
@@ -184,7 +184,7 @@ class PacketStream:
         self._call = call
 
     def wait_accepted(self) -> None:
-        """Wait until the verifier has taken the stream; `cancel` or a channel's end wakes it.
+        """Wait until the verifier accepts the stream; `cancel` or the channel's end wakes it.
 
         Raises:
             MineDraftError: it refused, or the connection failed.

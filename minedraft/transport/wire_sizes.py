@@ -1,4 +1,4 @@
-"""Counts in a request, looked at in its bytes: before protobuf makes anything of them.
+"""Checks counts in the bytes of a request, before protobuf parses them.
 
 Parsing holds the interpreter's lock, and a message of 4 MiB may say two million things: a fifth of
 a second for everybody. So this steps over the fields, whose number and sizes are those of a
@@ -71,7 +71,7 @@ def check_abort(data: bytes) -> None:
 
 
 def _check_chat(data: bytes, start: int, end: int, num_messages: int) -> int:
-    """Check messages, as many as there were before included; returns how many there are now."""
+    """Check messages; add their number to that of the messages before them, and return it."""
     for _, first, last in _fields(data, start, end):
         num_messages += 1
         _check("chat.messages", "entries", num_messages, validation.MAX_CHAT_MESSAGES)
@@ -89,7 +89,7 @@ def _check_packed(field: str, ids: bytes, most: int) -> None:
 
 
 def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Step over fields.
+    """Iterate over the fields of a message.
 
     Yields:
         Number, and where the content is. Ends at what is malformed.
@@ -112,7 +112,7 @@ def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]
 
 
 def _varint(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Read a number; returns it and where it ends, which is beyond `end` if it is cut off."""
+    """Read a number; return it and its end, which is beyond `end` if it is cut off."""
     value = shift = 0
     while start < end:
         byte = data[start]

@@ -61,7 +61,7 @@ _NAMES = {
 
 
 class _Connection(Generic[Plan, Answer]):
-    """What both kinds share; plans are queued by `send`.
+    """What both kinds of connection share. `send` queues plans.
 
     Args:
         address: `host:port`.
@@ -180,7 +180,7 @@ class _Connection(Generic[Plan, Answer]):
             raise self._cancelled() from None
 
     def _cancelled(self) -> BaseException:
-        """What a CancelledError out of grpc means: this task's end, or that of the call."""
+        """Tell what a CancelledError from grpc means: the end of this task, or of the call."""
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             return asyncio.CancelledError()
@@ -213,12 +213,12 @@ class _Connection(Generic[Plan, Answer]):
 
 
 def _transports(info: Any) -> tuple[str, ...]:
-    """Those of a worker that this version knows, each once, in the worker's order."""
+    """Return the transports of a worker that this version knows, each once, in its order."""
     return tuple(dict.fromkeys(_NAMES[n] for n in info.transports if n in _NAMES))
 
 
 def _description(formed: Any) -> str:
-    """What carries a link, in the words of the worker."""
+    """Return the worker's description of a link."""
     text = str(formed.description)[:_MAX_DESCRIPTION_CHARS]
     return text if text.isprintable() else ascii(text)
 
@@ -313,14 +313,14 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost | WorkerU
         return _description(await self._call(self._stub.FormLink, request, timeout_s))
 
     async def drop_link(self, epoch: int, timeout_s: float) -> None:
-        """Order a link to be given up."""
+        """Tell the drafter to drop a link."""
         request = drafter_pb2.DrafterDropLinkRequest(epoch=epoch)
         await self._call(self._stub.DropLink, request, timeout_s)
 
     async def load_model(
         self, model: str, tokenizer_fingerprint: str, timeout_s: float
     ) -> ModelInfo:
-        """Order another model to be loaded."""
+        """Tell the drafter to load another model."""
         request = drafter_pb2.DrafterLoadModelRequest(
             model=model, tokenizer_fingerprint=tokenizer_fingerprint
         )

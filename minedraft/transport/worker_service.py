@@ -47,20 +47,20 @@ FROM_TRANSPORT = {transport: number for number, transport in _TO_TRANSPORT.items
 
 
 class Handler(Protocol):
-    """What a worker does, whatever its kind."""
+    """The methods of every worker."""
 
     def info(self) -> WorkerInfo:
         """Who and what it is."""
 
     async def form_link(self, spec: LinkSpec) -> str:
-        """Form this end of a link; returns its description."""
+        """Form this end of a link; return its description."""
 
     async def begin_session(self) -> None:
         """Forget all rows."""
 
 
 class VerifierHandler(Handler, Protocol):
-    """What a verifier does."""
+    """The methods of a verifier."""
 
     async def start_plan(
         self, plan: VerifyPlan, arrived_ns: int
@@ -69,13 +69,13 @@ class VerifierHandler(Handler, Protocol):
 
 
 class DrafterHandler(Handler, Protocol):
-    """What a drafter does."""
+    """The methods of a drafter."""
 
     async def drop_link(self, epoch: int) -> None:
-        """Give a link up, and its model if nothing else uses it."""
+        """Drop a link, and its model if nothing else uses it."""
 
     async def load_model(self, model: str, tokenizer_fingerprint: str) -> ModelInfo:
-        """Load another model for the links formed from now on."""
+        """Load another model for links that form from now on."""
 
     async def start_plan(
         self, plan: DraftPlan, arrived_ns: int
@@ -215,7 +215,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
     async def DropLink(  # noqa: N802 gRPC's name
         self, request: drafter_pb2.DrafterDropLinkRequest, context: Any
     ) -> drafter_pb2.DrafterDropLinkResponse:
-        """Give a link up."""
+        """Drop a link."""
         self.sessions.check_caller(context)
         await self._handler.drop_link(request.epoch)
         return drafter_pb2.DrafterDropLinkResponse()

@@ -1,4 +1,4 @@
-"""Long work beside the device thread, in a thread of its own that gives way to it.
+"""Runs long work in a low-priority thread beside the device thread.
 
 Not for device work: that has one thread (minedraft/model/executor.py).
 """

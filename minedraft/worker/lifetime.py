@@ -1,4 +1,4 @@
-"""A worker process from its start to its end: the model loads, it serves, it is stopped.
+"""The life of a worker process: it loads its model, serves, and stops.
 
 A stop does not wait for a load, which nothing can interrupt; it waits for steps, which are short.
 """
@@ -27,22 +27,22 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 MAX_STEP_S = 60.0
-"""Device work that takes longer hangs: liveness goes, and the process is restarted."""
+"""Device work that takes longer counts as hanging: the process reports itself not alive."""
 
 
 class Device(Protocol):
-    """What of `minedraft.model.executor.DeviceExecutor` is needed here."""
+    """The part of `minedraft.model.executor.DeviceExecutor` that a lifetime needs."""
 
     @property
     def busy_s(self) -> float:
-        """Seconds that the piece of work in progress has taken; 0: none is."""
+        """Seconds that the current device work has taken; 0: there is none."""
 
     def abandon(self) -> None:
-        """Close without waiting for the piece of work in progress."""
+        """Close without waiting for the current device work."""
 
 
 class Settings(Protocol):
-    """What drafters and verifiers are configured with alike."""
+    """Settings that drafters and verifiers share."""
 
     @property
     def listen(self) -> str:
@@ -50,7 +50,7 @@ class Settings(Protocol):
 
     @property
     def health_listen(self) -> str | None:
-        """Where health is answered; None: nowhere."""
+        """Where to answer health checks; None: nowhere."""
 
     @property
     def grace_s(self) -> float:
@@ -60,7 +60,7 @@ class Settings(Protocol):
 async def load(
     work: Coroutine[Any, Any, R], *, device: Device, stop: asyncio.Event | None
 ) -> R | None:
-    """Wait for the first model, unless the worker is stopped.
+    """Wait for the first model, or until the worker must stop.
 
     Args:
         work: Loads it, on the device.
@@ -102,7 +102,7 @@ async def serve_worker(
     stop: asyncio.Event | None,
     add_others: Callable[[grpc.aio.Server], tuple[str, ...]] = lambda _server: (),
 ) -> None:
-    """Serve a worker with a loaded model until it is stopped.
+    """Serve a worker with a loaded model until it must stop.
 
     Args:
         servicer: The role's.

@@ -1,4 +1,4 @@
-"""How much memory this process holds."""
+"""Measures the memory of this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process. Reads a file: not on the event loop."""
+    """Return the resident memory in bytes. Reads a file: keep off the event loop."""
     statm = Path("/proc/self/statm").read_text(encoding="ascii")
     return int(statm.split()[1]) * _PAGE_BYTES

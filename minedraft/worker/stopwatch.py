@@ -1,4 +1,4 @@
-"""Timing of one device step: wall, CPU, and the parts of it. Runs on the device thread."""
+"""Times one device step and its parts, in wall and CPU time. Runs on the device thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Stopwatch:
-    """Times one device's steps and the idle time between them.
+    """Times the steps of one device and the idle time between them.
 
     A step is measured between `start` and `stop`; in between `measure("forward")` and
     `measure("sample")` add to the parts.

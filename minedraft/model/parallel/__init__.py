@@ -1,1 +1,1 @@
-"""One model over N ranks: who holds which slice, how ranks talk, who leads. Starts no process."""
+"""Splits one model over N ranks and synchronizes their forward passes. Starts no process."""

@@ -1,4 +1,4 @@
-"""The ranks of one model and what they say to each other: sums, gathered slices, rank 0's words.
+"""Collectives between the ranks of one model: sums, gathered slices, words of rank 0.
 
 Refuses to be torch's default group, to listen beyond the given address, and to send objects: only
 tensors of sizes both ends know. Every wait is bounded except one: a rank may wait for rank 0's next
@@ -38,7 +38,7 @@ class RankSpec:
     """One rank's place and how it meets the others."""
 
     rank: int
-    """0 leads."""
+    """0 is the leader."""
     size: int
     """Ranks, at least two."""
     store: str
@@ -48,9 +48,9 @@ class RankSpec:
     bind_host: str = "127.0.0.1"
     """Address that gloo listens on."""
     timeout_s: float = 30.0
-    """Longest one exchange may take."""
+    """Longest time of one exchange."""
     patience_s: float = 600.0
-    """Longest the ranks may wait for one another until all have loaded."""
+    """Longest wait for one another until all have loaded."""
 
 
 class RankGroup:
@@ -95,17 +95,17 @@ class RankGroup:
         gloo_port.shut(told)
 
     def all_reduce(self, x: Tensor) -> None:
-        """Replace `x` by the sum over all ranks, in place; the same shape on every rank."""
+        """Replace `x` by the sum over all ranks, in place. Shapes must agree."""
         self._attempt(lambda: self._tensors.allreduce([x], self._sum).wait())
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
-        """Every rank's `x`, in rank order; the same shape on every rank."""
+        """Return every rank's `x`, in rank order. Shapes must agree."""
         parts = [torch.empty_like(x) for _ in range(self.size)]
         self._attempt(lambda: self._tensors.allgather([parts], [x], self._to_all).wait())
         return parts
 
     def gather(self, x: Tensor) -> list[Tensor] | None:
-        """Every rank's `x` on rank 0; None on the others."""
+        """Return every rank's `x` on rank 0; None on the others."""
         is_leader = self.rank == LEADER
         parts = [torch.empty_like(x) for _ in range(self.size)] if is_leader else []
         outputs = [parts] if is_leader else []
@@ -113,14 +113,14 @@ class RankGroup:
         return parts if is_leader else None
 
     def broadcast(self, words: Tensor) -> None:
-        """Rank 0's `words` (CPU, same shape everywhere) replace the others'.
+        """Overwrite `words` (CPU, same shape everywhere) with those of rank 0.
 
         The others wait for rank 0 as long as it takes.
         """
         self._attempt(lambda: self._words.broadcast([words], self._say).wait())
 
     def all_agree(self, *, ok: bool) -> bool:
-        """Whether every rank is content. Waits for a rank that is still loading."""
+        """Return whether every rank agrees. Waits for a rank that is still loading."""
         verdict = torch.tensor([int(ok)], dtype=torch.int32)
         self._attempt(
             lambda: self._words.allreduce([verdict], self._least).wait(), self._patience_s
@@ -128,7 +128,7 @@ class RankGroup:
         return bool(verdict.item())
 
     def close(self) -> None:
-        """Hang up. Ends the group's threads; the other ranks see the connection close."""
+        """Close the connections and end the group's threads; the other ranks notice."""
         self._words = self._tensors = None
 
     def _form(self, spec: RankSpec) -> None:
@@ -158,7 +158,7 @@ class RankGroup:
 
 
 def _reason(err: RuntimeError, limit_s: float) -> str:
-    """What gloo's error says, for people; its own text names files of torch's build machine."""
+    """Shorten gloo's error, which names files of torch's build machine."""
     text = str(err)
     if "imed out" in text or "imeout" in text:
         return f"another rank did nothing for {limit_s:g} s"

@@ -1,4 +1,4 @@
-"""A model's layers as one rank has them: a slice of the weight, and what joins the slices.
+"""Layers of one rank: a slice of the weight, and the collective that joins the slices.
 
 Linear slices stay plain `nn.Linear`s, alone or inside these modules, so that packing and fusing
 (`minedraft.model.packed_linear`) find them as they find those of a whole model.
@@ -49,7 +49,7 @@ class SummedLinear(nn.Module):
 
 
 class GatheredLinear(nn.Module):
-    """A linear layer whose output features are split over ranks and put together again.
+    """A linear layer whose output features are split over ranks and joined again.
 
     Args:
         linear: This rank's rows of the weight, padded to `max(widths)`.

@@ -1,4 +1,4 @@
-"""Who leads and who follows: rank 0 tells each step's rows, the others run the same forward pass.
+"""Rank 0 sends each step's rows; the other ranks run the same forward pass.
 
 Rank 0 alone sees logits, samples and decides; the others need no decision, because the next step's
 rows carry what was committed. Refuses to go on after a failure: ranks that are out of step by one
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    """Rank 0's part. Runs on the device thread.
+    """The part of rank 0. Runs on the device thread.
 
     Args:
         group: The ranks.
@@ -41,7 +41,7 @@ class Leader:
 
     @contextmanager
     def lead(self, rows: Sequence[RowInput]) -> Iterator[None]:
-        """Tell the others to run these rows; the caller runs its own forward pass inside.
+        """Send the rows to the other ranks; the caller runs its forward pass in the context.
 
         Args:
             rows: Checked: a row refused by one rank would leave the others waiting for it.
@@ -61,7 +61,7 @@ class Leader:
             raise
 
     def stop(self) -> None:
-        """Tell the others to end, and hang up."""
+        """Send the order to stop, and close the group."""
         if self._failure is None:
             self._failure = "the ranks were told to stop"
             self._tell(wire.encode(()))
@@ -76,7 +76,7 @@ class Leader:
 
 
 def follow(group: RankGroup, runner: ModelRunner) -> None:
-    """Run what rank 0 says until it says stop: the part of every other rank.
+    """Run forward passes as rank 0 sends them, until it sends the order to stop.
 
     Raises:
         WorkerUnavailableError: rank 0 or another rank is gone.

@@ -1,4 +1,4 @@
-"""What transformers' tensor parallel plan asks of N ranks, checked before anything is loaded.
+"""Checks transformers' tensor parallel plan for N ranks, before anything is loaded.
 
 Refuses models without a plan, styles that are not implemented here, and head counts that N ranks
 cannot share: transformers loads those and fails in the first forward pass.
@@ -25,7 +25,7 @@ EMBEDDING: Final = "embedding_rowwise"
 PACKED_COLWISE: Final = "packed_colwise"
 EXPERTS: Final = "moe_tp_experts"
 WHOLE: Final = frozenset({"replicate", "replicated_with_grad_allreduce"})
-"""Every rank keeps all of it; the names differ in training only."""
+"""Styles that leave a layer whole on every rank; they differ in training only."""
 STYLES: Final = (
     {COLWISE, ROWWISE, EMBEDDING, PACKED_COLWISE, EXPERTS} | GATHERED | ROWWISE_SPLIT | WHOLE
 )
@@ -46,7 +46,7 @@ class HeadShare:
         return self.num_kv_heads < self.size
 
     def kv_head(self, rank: int) -> int:
-        """The one KV head of a rank, if they are replicated: the one its query heads use."""
+        """Return the KV head of a rank, where heads are replicated: that of its query heads."""
         return rank * self.num_kv_heads // self.size
 
 

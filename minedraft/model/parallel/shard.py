@@ -1,4 +1,4 @@
-"""Cuts a loaded model down to one rank's slices, by the model's own tensor parallel plan, in place.
+"""Cuts a loaded model to the slices of one rank, by the model's tensor parallel plan, in place.
 
 Slices are even where N divides and differ by one feature where it does not (vocabulary, MLP); heads
 are never cut. Refuses what `plan` refuses, and layers of another kind than their style expects.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def shard_model(
     path: Path, model: PreTrainedModel, heads: HeadShare, group: RankGroup
 ) -> GatheredLinear | None:
-    """Replace the model's layers by this rank's.
+    """Replace the model's layers by those of this rank.
 
     Args:
         path: Of the model, for messages.
@@ -77,10 +77,10 @@ class _Sharder:
         self._group = group
         self._tied = tied
         self._tied_part: nn.Parameter | None = None
-        """The slice of the embedding, which a tied head has too."""
+        """Return the slice of the embedding; a tied head has the same."""
 
     def parameter(self, name: str, whole: Tensor, style: str) -> nn.Parameter:
-        """A slice of a bare parameter: the experts of a layer in one tensor."""
+        """Return a slice of a bare parameter: the experts of a layer in one tensor."""
         if style == styles.PACKED_COLWISE:
             first, second = whole.chunk(2, dim=-2)
             span = self._span(first.shape[-2])
@@ -92,7 +92,7 @@ class _Sharder:
         raise ModelError(f"model {self._path}: style {style!r} on the parameter {name}")
 
     def module(self, name: str, module: nn.Module, style: str, owner: nn.Module) -> nn.Module:
-        """What takes a module's place."""
+        """Return the replacement of a module."""
         if style == styles.EXPERTS:
             sum_output(module, self._group)
             return module

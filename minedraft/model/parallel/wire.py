@@ -1,4 +1,4 @@
-"""Rows of one step as int32 words, and back: what rank 0 tells the other ranks. Pure but torch.
+"""Encodes the rows of a step as int32 words for the other ranks. Pure but torch.
 
 Layout: [magic, order, num_words, num_rows], then five words a row (tokens, start, blocks, logits,
 is_clean), then all token ids, then all block ids. A frame of fixed size carries the beginning; what
@@ -29,7 +29,7 @@ _ROW_WORDS: Final = 5
 
 
 class Order(IntEnum):
-    """What the other ranks shall do."""
+    """Orders to the other ranks."""
 
     STEP = 1
     """Run one forward pass over the rows that follow."""
@@ -59,7 +59,7 @@ def encode(rows: Sequence[RowInput]) -> Tensor:
 
 
 def num_words(frame: Tensor) -> int:
-    """How many words the message has that begins with this frame.
+    """Return the number of words of the message that begins with this frame.
 
     Raises:
         ProtocolError: this is no message: the ranks are out of step.
