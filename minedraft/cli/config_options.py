@@ -78,7 +78,15 @@ def build(config_class: type[Any], values: dict[str, Any]) -> Any:  # noqa: ANN4
 
 
 def field_docs(config_class: type) -> dict[str, str]:
-    """Read the docstring under each field of a dataclass, as one line each."""
+    """Read the docstring under each field of a dataclass, inherited ones too, as one line each."""
+    docs: dict[str, str] = {}
+    for each in reversed(config_class.__mro__):
+        if is_dataclass(each):
+            docs |= _own_docs(each)
+    return docs
+
+
+def _own_docs(config_class: type) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(config_class)))
     body = cast("ast.ClassDef", tree.body[0]).body
     return {

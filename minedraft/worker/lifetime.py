@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from minedraft.security.credentials import Credentials
     from minedraft.transport.health import HealthServer
     from minedraft.transport.worker_service import DrafterServicer, VerifierServicer
+    from minedraft.worker.config import WorkerConfig
 
 R = TypeVar("R")
 log = structlog.get_logger(__name__)
@@ -39,22 +40,6 @@ class Device(Protocol):
 
     def abandon(self) -> None:
         """Close without waiting for the current device work."""
-
-
-class Settings(Protocol):
-    """Settings that drafters and verifiers share."""
-
-    @property
-    def listen(self) -> str:
-        """`host:port`."""
-
-    @property
-    def health_listen(self) -> str | None:
-        """Where to answer health checks; None: nowhere."""
-
-    @property
-    def grace_s(self) -> float:
-        """Seconds a session gets to end."""
 
 
 async def load(
@@ -94,7 +79,7 @@ async def load(
 async def serve_worker(
     servicer: DrafterServicer | VerifierServicer,
     *background: Callable[[], Coroutine[Any, Any, None]],
-    config: Settings,
+    config: WorkerConfig,
     credentials: Credentials,
     device: Device,
     facts: Mapping[str, str],

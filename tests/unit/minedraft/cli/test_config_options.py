@@ -52,6 +52,26 @@ def run():
     return invoke
 
 
+@dataclass(frozen=True)
+class Inheriting(Config):
+    names: tuple[str, ...] = ("c",)
+    """Its own names."""
+    size: int = 1
+    """Bytes."""
+
+
+def test_an_inherited_field_has_its_help_its_place_and_what_the_subclass_says_of_it():
+    assert config_options.field_docs(Inheriting) == {
+        "model": "Directory of the model.",
+        "k": "Draft tokens.",
+        "names": "Its own names.",
+        "size": "Bytes.",
+    }
+    parameters = {each.name: each for each in config_options.parameters(Inheriting)}
+    assert list(parameters) == ["model", "names", "k", "health", "eager", "places", "size"]
+    assert parameters["names"].default == "c"
+
+
 def test_fields_without_a_default_are_required_and_the_rest_have_theirs(run):
     assert run("--model", "m") == Config("m")
     with pytest.raises(AssertionError, match="--model"):

@@ -13,10 +13,6 @@ def test_defaults_need_only_a_model():
 @pytest.mark.parametrize(
     "setting",
     [
-        {"num_blocks": 0},
-        {"block_size": 0},
-        {"block_size": 1025},
-        {"threads": 0},
         {"tp_size": 0},
         {"tp_timeout_s": 0.0},
         {"acceptance": "hopeful"},
@@ -37,13 +33,6 @@ def test_ranks_cannot_share_one_gpu():
 def test_a_verifier_without_a_model_is_refused():
     with pytest.raises(ConfigError, match="model=''"):
         VerifierConfig("")
-
-
-@pytest.mark.parametrize("address", ["localhost", "50052", "localhost:99999"])
-@pytest.mark.parametrize("name", ["listen", "health_listen"])
-def test_where_it_listens_is_an_address(name, address):
-    with pytest.raises(ConfigError, match=f"{name}='{address}': want host:port"):
-        VerifierConfig("m", **{name: address})
 
 
 @pytest.mark.parametrize("address", ["verifier", "verifier:0", "http://verifier:1"])
