@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 
 from minedraft.services.drafter import app
@@ -9,6 +8,7 @@ from minedraft.services.drafter.config import DrafterConfig
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.worker_client import DrafterConnection
 from tests.fake_runner import FakeRunner
+from tests.worker_setup import SlowLoad
 
 CALL_S = 5.0
 
@@ -49,22 +49,7 @@ async def test_the_first_model_is_let_go_when_another_has_taken_its_place(monkey
 
 
 async def test_a_stop_does_not_wait_for_the_first_model(monkeypatch):
-    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-
-    class Slow(Source):
-        def first(self) -> FakeRunner:
-            begun.set()
-            go_on.wait(5)
-            ended.set()
-            return super().first()
-
-    monkeypatch.setattr(app, "ModelSource", lambda _config: Slow())
-    stop = asyncio.Event()
-    config = DrafterConfig("first", listen="127.0.0.1:0")
-    running = asyncio.ensure_future(app.run(config, stop=stop))
-    await asyncio.to_thread(begun.wait, 5)
-    stop.set()
-    await running
-    assert not ended.is_set()
-    go_on.set()
-    assert await asyncio.to_thread(ended.wait, 5)
+    model = SlowLoad()
+    monkeypatch.setattr(Source, "first", model.load)
+    monkeypatch.setattr(app, "ModelSource", lambda _config: Source())
+    await model.is_not_waited_for(app.run, DrafterConfig("first", listen="127.0.0.1:0"))

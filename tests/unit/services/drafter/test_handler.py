@@ -11,41 +11,21 @@ import pytest
 from minedraft.errors import IncompatibleWorkerError, ModelError, WorkerUnavailableError
 from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
-from minedraft.packets.spec import LinkSpec, Transport
-from minedraft.plans import DraftPlan, DraftRow, OpenRow, WorkerIdentity
+from minedraft.plans import DraftPlan, DraftRow, OpenRow
 from minedraft.services.drafter import handler as handler_module
 from minedraft.services.drafter.handler import Handler
 from minedraft.types import RowId, RowParams
 from tests.fake_runner import FakeRunner, continuation
+from tests.worker_setup import IDENTITY, FormsLate, LinkEnd, lost_at_once, spec
 
 
-def spec(epoch: int, **more) -> LinkSpec:
-    return LinkSpec(
-        epoch=epoch,
-        name=f"l{epoch}",
-        transport=Transport.LOCAL,
-        max_rows=4,
-        max_draft_tokens=8,
-        verifier_address="v:1",
-        timeout_s=1.0,
-        **{"q_width": 0, **more},
-    )
-
-
-class Sender:
-    description = "a link"
-
+class Sender(LinkEnd):
     def __init__(self, spec, on_lost) -> None:
-        self.spec = spec
-        self.lose = lambda: on_lost(spec.epoch, "cable")
+        super().__init__(spec, on_lost)
         self.packets: list = []
-        self.is_closed = False
 
     def send(self, packet) -> None:
         self.packets.append(packet)
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class Loader:
@@ -74,7 +54,7 @@ class World:
             max_catch_up_tokens=2048,
             loader=self.loader,
             executor=executor,
-            identity=WorkerIdentity("w", 1, 0, 0, "v"),
+            identity=IDENTITY,
             link_options=LinkOptions(),
         )
         self.notes: list = []
@@ -186,13 +166,7 @@ async def test_a_lost_link_is_told_once_and_its_plans_are_void(world):
 
 
 async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(world, monkeypatch):
-    async def form_sender(spec, *, on_lost, options):
-        sender = await world.form_sender(spec, on_lost=on_lost, options=options)
-        sender.lose()
-        await asyncio.sleep(0)
-        return sender
-
-    monkeypatch.setattr(handler_module, "form_sender", form_sender)
+    monkeypatch.setattr(handler_module, "form_sender", lost_at_once(world.form_sender))
     with pytest.raises(WorkerUnavailableError, match="link 1 was lost while it was formed"):
         await world.handler.form_link(spec(1))
     assert world.senders[1].is_closed
@@ -214,22 +188,15 @@ async def test_a_link_lost_in_an_old_session_is_not_the_new_ones(world):
 
 
 async def test_a_link_of_an_old_session_that_forms_late_takes_no_new_ones_place(world, monkeypatch):
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slowly(spec, **options):
-        sender = await world.form_sender(spec, **options)
-        begun.set()
-        await go_on.wait()
-        return sender
-
-    monkeypatch.setattr(handler_module, "form_sender", slowly)
+    forming = FormsLate(world.form_sender)
+    monkeypatch.setattr(handler_module, "form_sender", forming)
     late = asyncio.ensure_future(world.handler.form_link(spec(1)))
-    await begun.wait()
+    await forming.begun.wait()
     old = world.senders[1]
     await world.handler.begin_session()
     monkeypatch.setattr(handler_module, "form_sender", world.form_sender)
     await world.handler.form_link(spec(1))
-    go_on.set()
+    forming.go_on.set()
     with pytest.raises(WorkerUnavailableError, match="link 1: another session began"):
         await late
     assert old.is_closed

@@ -9,34 +9,24 @@ from minedraft.errors import WorkerUnavailableError
 from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.packets.packet import DraftedRow, DraftPacket
-from minedraft.packets.spec import LinkSpec, Transport
-from minedraft.plans import OpenRow, VerifyPlan, VerifyRow, WorkerIdentity
+from minedraft.plans import OpenRow, VerifyPlan, VerifyRow
 from minedraft.services.verifier import handler as handler_module
 from minedraft.services.verifier.handler import Handler
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.types import Acceptance, RowId, RowParams
 from tests.fake_runner import FakeRunner, continuation
+from tests.worker_setup import IDENTITY, FormsLate, LinkEnd, lost_at_once, spec
 
 
-def spec(epoch: int) -> LinkSpec:
-    return LinkSpec(epoch, f"l{epoch}", Transport.LOCAL, 4, 8, 0, "v:1", 1.0)
-
-
-class Receiver:
-    description = "a link"
-
-    def __init__(self, on_lost, epoch) -> None:
-        self.lose = lambda: on_lost(epoch, "cable")
+class Receiver(LinkEnd):
+    def __init__(self, spec, on_lost) -> None:
+        super().__init__(spec, on_lost)
         self.packets: asyncio.Queue = asyncio.Queue()
-        self.asked: list[tuple[int, float]] = []
-        self.is_closed = False
+        self.asked: list[tuple] = []
 
     async def take(self, batch, step_id, timeout_s):
         self.asked.append((batch, step_id, timeout_s))
         return await self.packets.get()
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class World:
@@ -47,7 +37,7 @@ class World:
         self.handler = Handler(
             engine=self.engine,
             executor=executor,
-            identity=WorkerIdentity("w", 1, 0, 0, "v"),
+            identity=IDENTITY,
             model=FakeRunner().info,
             acceptance="coupled",
             rendezvous=None,
@@ -59,7 +49,7 @@ class World:
 
     async def form_receiver(self, spec, *, on_lost, vocab_size, rendezvous, options):
         assert vocab_size == self.handler.info().model.vocab_size
-        self.receivers[spec.epoch] = Receiver(on_lost, spec.epoch)
+        self.receivers[spec.epoch] = Receiver(spec, on_lost)
         return self.receivers[spec.epoch]
 
     async def start(self, epoch: int, *, k: int = 2):
@@ -132,13 +122,7 @@ async def test_a_lost_link_is_told_once(world):
 
 
 async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(world, monkeypatch):
-    async def form_receiver(spec, **options):
-        receiver = await world.form_receiver(spec, **options)
-        receiver.lose()
-        await asyncio.sleep(0)
-        return receiver
-
-    monkeypatch.setattr(handler_module, "form_receiver", form_receiver)
+    monkeypatch.setattr(handler_module, "form_receiver", lost_at_once(world.form_receiver))
     with pytest.raises(WorkerUnavailableError, match="link 1 was lost while it was formed"):
         await world.handler.form_link(spec(1))
     assert world.receivers[1].is_closed
@@ -170,22 +154,15 @@ async def test_a_link_lost_in_an_old_session_is_not_the_new_ones(world, monkeypa
 
 
 async def test_a_link_of_an_old_session_that_forms_late_takes_no_new_ones_place(world, monkeypatch):
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slowly(spec, **options):
-        receiver = await world.form_receiver(spec, **options)
-        begun.set()
-        await go_on.wait()
-        return receiver
-
-    monkeypatch.setattr(handler_module, "form_receiver", slowly)
+    forming = FormsLate(world.form_receiver)
+    monkeypatch.setattr(handler_module, "form_receiver", forming)
     late = asyncio.ensure_future(world.handler.form_link(spec(1)))
-    await begun.wait()
+    await forming.begun.wait()
     old = world.receivers[1]
     await world.handler.begin_session()
     monkeypatch.setattr(handler_module, "form_receiver", world.form_receiver)
     await world.handler.form_link(spec(1))
-    go_on.set()
+    forming.go_on.set()
     with pytest.raises(WorkerUnavailableError, match="link 1: another session began"):
         await late
     assert old.is_closed
