@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from minedraft.cli.options import err, out
-from minedraft.errors import ConfigError
-
-_FILES = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "tokenizer.model")
+from minedraft.errors import ConfigError, ModelError
+from minedraft.model_files.model_hub import fetch_snapshot
 
 
 def resolve(path_or_id: str, *, option: str) -> str:
@@ -35,16 +34,11 @@ def resolve(path_or_id: str, *, option: str) -> str:
             f"{option}={path_or_id!r}: no such directory, and not a hub id; "
             "`minedraft fetch smollm2` gets demo models and prints their directories"
         )
-    from huggingface_hub import snapshot_download
-
     err.print(f"{option}: fetching {path_or_id} from the model hub")
     try:
-        return snapshot_download(path_or_id, allow_patterns=list(_FILES))
-    except Exception as failure:
-        reason = str(failure).partition("\n")[0]
-        raise ConfigError(
-            f"{option}={path_or_id!r}: no such directory, and the hub did not give it: {reason}"
-        ) from failure
+        return str(fetch_snapshot(path_or_id))
+    except ModelError as failure:
+        raise ConfigError(f"{option}={path_or_id!r}: no such directory, and {failure}") from failure
 
 
 def fetch(

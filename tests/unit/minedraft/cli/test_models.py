@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from minedraft.cli.models import resolve
-from minedraft.errors import ConfigError
+from minedraft.errors import ConfigError, ModelError
 
 
 def test_a_directory_is_itself(tmp_path):
@@ -19,24 +19,17 @@ def test_what_is_neither_directory_nor_id_is_named(name):
         resolve(name, option="draft")
 
 
-def test_an_id_is_fetched_without_code_and_pickles(monkeypatch):
-    asked = {}
-
-    def fetch(name, *, allow_patterns):
-        asked[name] = allow_patterns
-        return "/cache/model"
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert resolve("owner/name", option="target") == "/cache/model"
-    assert not [p for p in asked["owner/name"] if p.endswith((".py", ".bin", ".pt", "*"))]
+def test_an_id_is_fetched_from_the_hub(monkeypatch):
+    monkeypatch.setattr("minedraft.cli.models.fetch_snapshot", lambda name: Path("/cache") / name)
+    assert resolve("owner/name", option="target") == "/cache/owner/name"
 
 
-def test_a_hub_that_fails_is_one_line(monkeypatch):
-    def fail(name, *, allow_patterns):
-        raise OSError("no route to host\nwith more")
+def test_a_hub_that_fails_is_one_line_that_names_the_option(monkeypatch):
+    def fail(_name):
+        raise ModelError("the hub says: no route to host")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with pytest.raises(ConfigError, match=r"no route to host$"):
+    monkeypatch.setattr("minedraft.cli.models.fetch_snapshot", fail)
+    with pytest.raises(ConfigError, match=r"target='owner/name': .*no route to host$"):
         resolve("owner/name", option="target")
 
 

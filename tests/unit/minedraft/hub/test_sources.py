@@ -27,6 +27,7 @@ def test_every_file_has_a_full_hash_a_size_and_pinned_parts(model):
     assert all(re.fullmatch(r"[a-z0-9-]+==\d+\.\d+\.\d+", p.requirement) for p in model.parts)
     assert len({p.requirement for p in model.parts}) == len(model.parts)
     assert model.eos_token_ids
+    assert model.hub.filename == model.filename
 
 
 def test_directory_names_are_unique():

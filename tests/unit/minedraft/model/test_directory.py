@@ -65,27 +65,17 @@ def test_a_file_is_not_a_directory(llama):
         open_directory(llama / "config.json")
 
 
-def test_a_hub_id_fetches_no_pickles_and_no_code(llama, monkeypatch):
-    asked = {}
-
-    def fetch(hub_id, *, allow_patterns):
-        asked.update(hub_id=hub_id, patterns=allow_patterns)
-        return str(llama)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert open_directory("someone/some-model").name == "someone/some-model"
-    assert asked["hub_id"] == "someone/some-model"
-    assert not any("bin" in p or "py" in p or p == "*" for p in asked["patterns"])
+def test_a_hub_id_is_fetched_and_gives_the_name(llama, monkeypatch):
+    monkeypatch.setattr("minedraft.model.directory.fetch_snapshot", {"who/m": llama}.__getitem__)
+    assert open_directory("who/m").name == "who/m"
 
 
 def test_a_hub_that_cannot_be_reached_is_a_model_error(monkeypatch):
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    def fail(_hub_id):
+        raise ModelError("the hub says: offline")
 
-    def fetch(hub_id, *, allow_patterns):
-        raise LocalEntryNotFoundError("offline")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    with pytest.raises(ModelError, match=r"someone/some-model.*offline"):
+    monkeypatch.setattr("minedraft.model.directory.fetch_snapshot", fail)
+    with pytest.raises(ModelError, match=r"someone/some-model: .*offline"):
         open_directory("someone/some-model")
 
 
