@@ -30,10 +30,13 @@ class EngineWorld:
         step_timeout_s: float = 120.0,
     ) -> None:
         self.now_ns = 0
-        self.core = Core(mode, prefill_budget_tokens=64, max_waiting=max_waiting)
-        self.engine = Engine(
-            self.core, Timeline(), clock=lambda: self.now_ns, step_timeout_s=step_timeout_s
+        self.core = Core(
+            mode,
+            prefill_budget_tokens=64,
+            max_waiting=max_waiting,
+            step_timeout_s=step_timeout_s,
         )
+        self.engine = Engine(self.core, Timeline(), clock=lambda: self.now_ns)
         self.verifier: VerifierDouble | None = None
         self.drafters: dict[int, DrafterDouble] = {}
         self.draft_plans: deque[DraftPlan] = deque()

@@ -68,8 +68,9 @@ async def run(
         mode,
         prefill_budget_tokens=config.prefill_budget_tokens,
         max_waiting=config.max_waiting_requests,
+        step_timeout_s=config.step_timeout_s,
     )
-    engine = Engine(core, Timeline(), step_timeout_s=config.step_timeout_s)
+    engine = Engine(core, Timeline())
     identity = draw_identity()
     membership = Membership(
         config,

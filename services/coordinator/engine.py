@@ -8,7 +8,6 @@ the core planned as far as it can be.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,14 +34,6 @@ if TYPE_CHECKING:
     from minedraft.types import ModelInfo, RequestId
 
 log = structlog.get_logger(__name__)
-
-_DRAFT_TIMEOUT_FLOOR_NS = 1 * 10**9
-_DRAFT_TIMEOUT_CEILING_NS = 10 * 10**9
-_DRAFT_TIMEOUT_FACTOR = 6
-"""Times the longest of the last draft steps; generous, because a step without drafts is dear and
-a dead drafter is noticed by its link, not by this."""
-_NUM_RECENT_DRAFTS = 16
-
 
 _NO_PROGRESS = Progress(0, "")
 
@@ -71,8 +62,6 @@ class Engine:
         core: The pure core.
         timeline: Where steps are recorded.
         clock: Monotonic nanoseconds.
-        step_timeout_s: What a verifier may take for a step. Drafts are waited for during a quarter
-            of that at the most, or it would be left for what a drafter owes.
     """
 
     def __init__(
@@ -81,20 +70,17 @@ class Engine:
         timeline: Timeline,
         *,
         clock: Callable[[], int] = time.perf_counter_ns,
-        step_timeout_s: float = math.inf,
     ) -> None:
         self.core = core
         self.timeline = timeline
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved with what broke the engine; the service then stops."""
         self._clock = clock
-        self._max_draft_timeout_ns = int(min(_DRAFT_TIMEOUT_CEILING_NS, step_timeout_s / 4 * 1e9))
         self._samples: dict[RequestId, Sample] = {}
         self._send_draft: dict[int, Callable[[DraftPlan], None]] = {}
         """By epoch."""
         self._waiters: list[asyncio.Future[None]] = []
         self._send_verify: Callable[[VerifyPlan], None] | None = None
-        self._recent_drafts: list[int] = []
 
     # -- one step ---------------------------------------------------------------------------
 
@@ -115,7 +101,6 @@ class Engine:
 
         Every event that can unblock a batch ends here.
         """
-        self.core.draft_timeout_ns = self._draft_timeout_ns()
         try:
             for draft, verify in self.core.plan():
                 self.timeline.planned(draft, verify)
@@ -255,7 +240,6 @@ class Engine:
     def drafter_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
         """A link to a drafter was formed; it drafts from now on."""
         self._send_draft[epoch] = send
-        self._recent_drafts.clear()
         self.core.drafter_up(info, epoch)
         self.schedule()
 
@@ -275,7 +259,6 @@ class Engine:
 
     def cut_over(self, old: int, new: int) -> None:
         """A warm drafter takes the place of another one."""
-        self._recent_drafts.clear()
         self.core.cut_over(old, new)
         self.schedule()
 
@@ -294,9 +277,6 @@ class Engine:
         """
         if result.epoch not in self.core.warming_epochs:
             self.timeline.drafted(result)
-        if result.num_rows:  # a warm-up or a prefill says nothing of a draft
-            self._recent_drafts.append(result.timing.total_ns)
-            del self._recent_drafts[:-_NUM_RECENT_DRAFTS]
         self.core.on_draft_result(result)
         if result.epoch in self.core.warming_epochs:
             self.schedule()
@@ -314,13 +294,6 @@ class Engine:
             self._send_draft[draft.epoch](draft)
         if self._send_verify is not None and (verify.rows or verify.closes):
             self._send_verify(verify)
-
-    def _draft_timeout_ns(self) -> int:
-        longest = max(self._recent_drafts, default=None)
-        if longest is None:
-            return self._max_draft_timeout_ns
-        timeout_ns = max(_DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * longest)
-        return min(timeout_ns, self._max_draft_timeout_ns)
 
     def _fail(self, sample: Sample, err: MineDraftError) -> None:
         del self._samples[sample.request.request_id]

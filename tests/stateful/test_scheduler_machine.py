@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from minedraft.blocks import BlockAllocator
+from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.scheduler import Scheduler
@@ -121,7 +122,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             entry.fed += chunk
 
         pool = Coins(blocked, num_fit)
-        rows = Scheduler(Fixed(), pool).schedule(0, [self.requests[i] for i in live], limits)
+        rows = Scheduler(Fixed(), pool, Costs()).schedule(
+            0, [self.requests[i] for i in live], limits
+        )
         assert pool.calls == asked + asked_drafts
         assert [
             (

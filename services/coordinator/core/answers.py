@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minedraft.errors import ProtocolError
@@ -14,22 +15,46 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.step import Step
 
 
-def live_rows(step: Step, result: VerifyResult, vocab_size: int) -> list[tuple[Request, RowResult]]:
-    """Rows of a step's answer whose requests still live; the others ended meanwhile.
+@dataclass(slots=True)
+class Answer:
+    """A verifier's answer that makes sense, and its sums over all rows, live or not."""
+
+    rows: list[tuple[Request, RowResult]]
+    """Rows whose requests still live; the others ended meanwhile."""
+    num_drafts: int = 0
+    """Rows with drafts."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_refused_tokens: int = 0
+    """Drafts that the target looked at and did not keep: at most one per row."""
+    num_broken_rows: int = 0
+    """Rows that cannot go on."""
+
+
+def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
+    """Check a step's answer, and sum it up.
 
     Raises:
         ProtocolError: a row makes no sense, or one is missing.
     """
     left = dict(step.requests)
-    found = []
+    answer = Answer([])
     for row in result.rows:
         request = left.pop(row.row_id, None)
         if request is not None:
             check_row(request, row, step.num_draft_tokens[row.row_id], vocab_size)
-            found.append((request, row))
+            answer.rows.append((request, row))
+        if row.error is not None:
+            answer.num_broken_rows += 1
+        num_drafts, num_accepted = row.num_draft_tokens, row.num_accepted_tokens
+        if num_drafts:
+            answer.num_drafts += 1
+            answer.num_draft_tokens += num_drafts
+            answer.num_accepted_tokens += num_accepted
+            answer.num_refused_tokens += num_accepted < num_drafts
     if left:
         raise ProtocolError(f"step {step.step_id}: rows {sorted(left)} are missing")
-    return found
+    return answer
 
 
 def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:

@@ -11,18 +11,20 @@ speculation; with k = 0 it is plain decoding.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
 from minedraft.errors import DuplicateRequestError, PreconditionError
-from minedraft.services.coordinator.core.answers import live_rows
+from minedraft.services.coordinator.core.answers import read_answer
 from minedraft.services.coordinator.core.batch_manager import BatchManager
 from minedraft.services.coordinator.core.capacity import check_queue, fits, too_large
+from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.drafters import Drafters
-from minedraft.services.coordinator.core.outcome import ERROR, Outcome
+from minedraft.services.coordinator.core.outcome import settle
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.request import Event, Phase
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.plans import DraftPlan, DraftResult, VerifyPlan, VerifyResult
-    from minedraft.services.coordinator.core.outcome import Keep
+    from minedraft.services.coordinator.core.outcome import Keep, Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.types import Mode, ModelInfo, RequestId
 
@@ -46,6 +48,7 @@ class Core:
         prefill_budget_tokens: Most prompt tokens in one step.
         max_waiting: Longest queue.
         policy: Name of what decides how many tokens each request drafts and feeds in a step.
+        step_timeout_s: What a worker may take for a step; bounds the wait for drafts.
     """
 
     def __init__(
@@ -55,17 +58,22 @@ class Core:
         prefill_budget_tokens: int = 512,
         max_waiting: int = 1024,
         policy: str = "fixed",
+        step_timeout_s: float = math.inf,
     ) -> None:
         self.mode = mode
         self.max_waiting = max_waiting
-        self.draft_timeout_ns = 30 * 10**9
-        """Longest wait for drafts; the engine, which has a clock, keeps it up to date."""
         self._table = RequestTable(mode.num_batches, mode.max_batch_size)
         self._counters = Counters()
         self._drafters = Drafters()
         self._deaths = Deaths()
+        self._costs = Costs(step_timeout_s)
         self._planner = Planner(
-            self._table, self._drafters, self._deaths, policy_named(policy), prefill_budget_tokens
+            self._table,
+            self._drafters,
+            self._deaths,
+            costs=self._costs,
+            policy=policy_named(policy),
+            prefill_budget_tokens=prefill_budget_tokens,
         )
         self._verifier: ModelInfo | None = None
         self._verify_queue: deque[int] = deque()
@@ -158,10 +166,12 @@ class Core:
     def drafter_up(self, info: ModelInfo, epoch: int) -> None:
         """A link was formed to a drafter that knows no rows; it drafts from now on."""
         self._table.forget_drafter(epoch)
+        self._costs.add_source(epoch)
         self._drafters.serve(info, epoch)
 
     def drafter_down(self, epoch: int) -> None:
         """A link is over. Its batches go to the other drafters, or on with k = 0."""
+        self._costs.drop_source(epoch)
         self._drafters.drop(epoch)
         self._table.forget_drafter(epoch)
 
@@ -173,6 +183,7 @@ class Core:
     def warm_up(self, info: ModelInfo, epoch: int) -> None:
         """A link was formed to a drafter that shall take over: bring it up to date first."""
         self._table.forget_drafter(epoch)
+        self._costs.add_source(epoch)
         self._drafters.warm_up(info, epoch)
 
     @property
@@ -205,7 +216,7 @@ class Core:
         """
         if self._verifier is None:
             return
-        for plans in self._planner.plan(self.mode, self._verifier, self.draft_timeout_ns):
+        for plans in self._planner.plan(self.mode, self._verifier):
             if plans[1].rows:
                 self._verify_queue.append(plans[1].batch)
             yield plans
@@ -218,6 +229,7 @@ class Core:
         """
         self._planner.check_planned(result.step_id)
         self._counters.num_broken_drafts += result.num_broken
+        self._costs.drafted(result)
         if self._drafters.took(result):
             return
         step = self._table.in_flight.get(result.batch)
@@ -250,20 +262,24 @@ class Core:
         if step is None or step.step_id != result.step_id or self._verifier is None:
             self._counters.num_stale_results += len(result.rows)
             return []
-        rows = live_rows(step, result, self._verifier.vocab_size)
+        answer = read_answer(step, result, self._verifier.vocab_size)
         # Counted only now: an answer that made no sense leaves no trace.
         self._table.end_step(step.batch, step.step_id)
         self._verify_queue.remove(step.batch)
         if result.num_stale_drafts and not step.is_drafted:
             self._drafters.suspect(step.source)
-        self._counters.verified(result)
-        self._counters.num_stale_results += len(result.rows) - len(rows)
+        self._counters.verified(answer, result.num_stale_drafts)
+        self._counters.num_stale_results += len(result.rows) - len(answer.rows)
+        self._costs.verified(step, answer, result.timing.total_ns)
         self._mark_verifying()
-        return [
-            self._settle(Outcome(request, row), keep)
-            for request, row in rows
-            if row.token_ids or row.error
+        outcomes = [
+            settle(request, row, keep) for request, row in answer.rows if row.token_ids or row.error
         ]
+        for outcome in outcomes:
+            self._counters.num_output_tokens += outcome.num_committed_tokens
+            if outcome.reason is not None:
+                self.finish(outcome.request.request_id, outcome.reason)
+        return outcomes
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -276,6 +292,11 @@ class Core:
     def epoch(self) -> int:
         """Newest epoch of the links in use; 0: none."""
         return self._drafters.newest
+
+    @property
+    def costs(self) -> Costs:
+        """What is known of steps and drafts. Read only."""
+        return self._costs
 
     @property
     def requests(self) -> dict[RequestId, Request]:
@@ -355,25 +376,6 @@ class Core:
         self._table.check()
 
     # -- inside -----------------------------------------------------------------------------
-
-    def _settle(self, outcome: Outcome, keep: Keep) -> Outcome:
-        """Commit what is kept of a row, or end its request."""
-        request, row = outcome.request, outcome.row
-        reason: str | None = ERROR
-        if row.error is None:
-            try:
-                kept = keep(request, row)
-                token_ids = row.token_ids[: kept.num_tokens]
-                request.commit(token_ids)
-                request.stats.observe(row.num_draft_tokens, row.num_accepted_tokens)
-                self._counters.num_output_tokens += len(token_ids)
-                reason = kept.reason
-            except Exception as err:  # noqa: BLE001 the outcome carries it; the other rows go on
-                # Half of it may be done: to go on would give its caller another output.
-                outcome.failure = err
-        if reason is not None:
-            self.finish(request.request_id, reason)
-        return outcome
 
     def _mark_verifying(self) -> None:
         """The batch at the head of the verifier's queue is verified once its drafts are in."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minedraft.plans import VerifyResult
+    from minedraft.services.coordinator.core.answers import Answer
 
 
 @dataclass(slots=True)
@@ -30,12 +30,11 @@ class Counters:
         """Count one end."""
         self.num_finished[reason] = self.num_finished.get(reason, 0) + 1
 
-    def verified(self, result: VerifyResult) -> None:
+    def verified(self, answer: Answer, num_stale_drafts: int) -> None:
         """Count one verify step."""
         self.num_steps += 1
-        self.num_stale_drafts += result.num_stale_drafts
-        for row in result.rows:
-            self.num_drafts += bool(row.num_draft_tokens)
-            self.num_draft_tokens += row.num_draft_tokens
-            self.num_accepted_tokens += row.num_accepted_tokens
-            self.num_broken_rows += row.error is not None
+        self.num_stale_drafts += num_stale_drafts
+        self.num_drafts += answer.num_drafts
+        self.num_draft_tokens += answer.num_draft_tokens
+        self.num_accepted_tokens += answer.num_accepted_tokens
+        self.num_broken_rows += answer.num_broken_rows

@@ -1,4 +1,4 @@
-"""What became of the rows of a verify step: what a driver keeps, and what the core made of it."""
+"""What became of the rows of a verify step: what the driver keeps of each is committed. Pure."""
 
 from __future__ import annotations
 
@@ -32,5 +32,26 @@ class Outcome:
 
     request: Request
     row: RowResult
+    num_committed_tokens: int = 0
+    reason: str | None = None
+    """Why the request has ended; None: it goes on."""
     failure: Exception | None = None
-    """Why it could not be committed; the request has ended. It also has if the row has an error."""
+    """Why the row could not be committed; then the reason is `ERROR`."""
+
+
+def settle(request: Request, row: RowResult, keep: Keep) -> Outcome:
+    """Commit what `keep` keeps of a row. A failure is the outcome's, so that other rows go on."""
+    outcome = Outcome(request, row, reason=ERROR)
+    if row.error is not None:
+        return outcome
+    try:
+        kept = keep(request, row)
+        token_ids = row.token_ids[: kept.num_tokens]
+        request.commit(token_ids)
+        request.observe(row.num_draft_tokens, row.num_accepted_tokens)
+        outcome.num_committed_tokens = len(token_ids)
+        outcome.reason = kept.reason
+    except Exception as err:  # noqa: BLE001 the driver hears of it
+        # Half of it may be done: to go on would give its caller another output.
+        outcome.failure = err
+    return outcome

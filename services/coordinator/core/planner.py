@@ -20,6 +20,7 @@ from minedraft.services.coordinator.core.wire_rows import StepRows, warm_up
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.deaths import Deaths
     from minedraft.services.coordinator.core.drafters import Drafters
     from minedraft.services.coordinator.core.policy import StepPolicy
@@ -39,6 +40,7 @@ class Planner:
         table: The live requests.
         drafters: Who drafts.
         deaths: Who must have the verifier to itself.
+        costs: What is known of steps.
         policy: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
     """
@@ -48,17 +50,20 @@ class Planner:
         table: RequestTable,
         drafters: Drafters,
         deaths: Deaths,
+        *,
+        costs: Costs,
         policy: StepPolicy,
         prefill_budget_tokens: int,
     ) -> None:
         self._table = table
         self._drafters = drafters
         self._deaths = deaths
-        self._scheduler = Scheduler(policy, table)
+        self._costs = costs
+        self._scheduler = Scheduler(policy, table, costs)
         self._prefill_budget = prefill_budget_tokens
         self._next_step = 1
 
-    def plan(self, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int) -> Iterator[Plans]:
+    def plan(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
         """Plan what can be planned.
 
         Yields:
@@ -76,7 +81,7 @@ class Planner:
         for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
             if on_trial and table.in_flight:
                 break  # nobody beside it, before or after
-            yield from self._plan_batch(batch, mode, verifier, draft_timeout_ns)
+            yield from self._plan_batch(batch, mode, verifier)
         yield from self._plan_warm_ups(mode, verifier)
         yield from self._housekeeping()
 
@@ -97,9 +102,7 @@ class Planner:
             if request.phase is not Phase.WAITING
         }
 
-    def _plan_batch(
-        self, batch: int, mode: Mode, verifier: ModelInfo, draft_timeout_ns: int
-    ) -> Iterator[Plans]:
+    def _plan_batch(self, batch: int, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
         table = self._table
         if table.batches.size(batch) == 0:
             return
@@ -118,12 +121,13 @@ class Planner:
             step_id=self._next_step,
             batch=batch,
             requests={r.row_id: r for r in rows.requests},
+            num_scheduled_tokens=sum(row.num_feed for row in rows.verify_rows),
             num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
             source=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
         )
         self._next_step += 1
         table.in_flight[batch] = step
-        yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows, draft_timeout_ns)
+        yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows)
 
     def _limits(
         self, mode: Mode, verifier: ModelInfo, epoch: int, drafter: ModelInfo | None
@@ -149,7 +153,7 @@ class Planner:
             closes=self._table.take_drafter_closes(epoch),
         )
 
-    def _verify_plan(self, step: Step, rows: StepRows, draft_timeout_ns: int) -> VerifyPlan:
+    def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
         return VerifyPlan(
             step.step_id,
             step.batch,
@@ -157,7 +161,7 @@ class Planner:
             rows=tuple(rows.verify_rows),
             opens=tuple(rows.verify_opens),
             closes=self._table.take_verifier_closes(),
-            draft_timeout_ns=draft_timeout_ns,
+            draft_timeout_ns=self._costs.draft_timeout_ns(step.source),
         )
 
     def _plan_warm_ups(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:

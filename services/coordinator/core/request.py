@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import StateError
+from minedraft.services.coordinator.core.acceptance import Acceptance
 from minedraft.types import RequestId, RowId, RowParams, Speculation
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class Request:
     drafter_lens: dict[int, int] = field(default_factory=dict)
     """Committed tokens each drafter was told of, by epoch; absent: the row is not open there."""
     stats: SpeculationStats = field(default_factory=SpeculationStats)
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    """Of its drafts, lately."""
     num_failed_steps: int = 0
     """Steps with this request in them at which the verifier failed since it last decoded."""
     num_deaths: int = 0
@@ -176,6 +179,12 @@ class Request:
         self.output_token_ids.extend(token_ids)
         self.max_token_id = max((self.max_token_id, *token_ids))
         self.num_computed = self.num_tokens - 1
+
+    def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        """Count what one verify step did with its drafts."""
+        self.stats.observe(num_draft_tokens, num_accepted_tokens)
+        if num_draft_tokens:
+            self.acceptance.observe(num_accepted_tokens, num_accepted_tokens < num_draft_tokens)
 
     def reset_worker_state(self) -> None:
         """Forget what the workers know; blocks must have been freed."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from minedraft.blocks import BlockAllocator
+    from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.decision import Decision
     from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request import Request
@@ -54,11 +55,13 @@ class Scheduler:
     Args:
         policy: Decides how many tokens each member drafts and feeds.
         pool: Has the blocks.
+        costs: What is known of steps.
     """
 
-    def __init__(self, policy: StepPolicy, pool: Pool) -> None:
+    def __init__(self, policy: StepPolicy, pool: Pool, costs: Costs) -> None:
         self._policy = policy
         self._pool = pool
+        self._costs = costs
 
     def schedule(self, batch: int, members: Sequence[Request], limits: Limits) -> StepRows:
         """Build the next step of one batch and mark its requests.
@@ -81,12 +84,15 @@ class Scheduler:
     def _view(
         self, batch: int, decoding: list[Request], prefilling: list[Request], limits: Limits
     ) -> StepView:
-        blocks = self._pool.blocks
+        blocks, source = self._pool.blocks, self._costs.of_source(limits.epoch)
+        acceptance = source.acceptance.mean()
         return StepView(
             batch=batch,
-            decoding=view_decoding(decoding, limits, blocks.block_size),
+            decoding=view_decoding(decoding, limits, blocks.block_size, acceptance),
             prefilling=view_prefilling(prefilling),
             limits=limits,
+            verify_durations=self._costs.verify,
+            draft_durations=source.column,
             num_free_blocks=blocks.num_free,
             block_size=blocks.block_size,
         )

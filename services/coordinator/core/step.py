@@ -20,6 +20,8 @@ class Step:
     """By row: live requests that are still in the rows of this step."""
     num_draft_tokens: dict[RowId, int]
     """k as planned."""
+    num_scheduled_tokens: int = 0
+    """Committed tokens that it feeds, all rows together."""
     source: int = 0
     """Draft source whose drafts it waits for; 0: none."""
     is_drafted: bool = False

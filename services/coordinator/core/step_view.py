@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from minedraft.services.coordinator.core.durations import Durations
     from minedraft.services.coordinator.core.request import Request
 
 
@@ -40,6 +41,8 @@ class DecodingSequence:
     """Most drafts before its output, the context or the drafter's context ends; >= 0."""
     num_held_positions: int
     """Positions that its KV blocks cover: drafts beyond them need free blocks."""
+    acceptance: float
+    """Probability that the target keeps its next draft, given that it kept those before; 0..1."""
 
 
 @dataclass(slots=True)
@@ -59,15 +62,19 @@ class StepView:
     decoding: list[DecodingSequence]
     prefilling: list[PrefillingSequence]
     limits: Limits
+    verify_durations: Durations
+    """Of verify steps, by tokens fed: committed ones and drafts. Read only."""
+    draft_durations: Durations
+    """Of drafting one more token per row, by rows. Read only."""
     num_free_blocks: int
     block_size: int
     """Positions per block."""
 
 
 def view_decoding(
-    requests: Iterable[Request], limits: Limits, block_size: int
+    requests: Iterable[Request], limits: Limits, block_size: int, acceptance: float
 ) -> list[DecodingSequence]:
-    """Numbers of members in phase READY."""
+    """Numbers of members in phase READY; `acceptance` is the mean of their draft source."""
     service_k = limits.num_draft_tokens
     views = []
     for request in requests:
@@ -79,6 +86,7 @@ def view_decoding(
                 service_k if wanted is None or wanted > service_k else wanted,
                 _headroom(request, num_tokens, limits),
                 len(request.block_ids) * block_size,
+                request.acceptance.mean(acceptance),
             )
         )
     return views

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from minedraft.errors import ProtocolError
-from minedraft.plans import RowResult
-from minedraft.services.coordinator.core.answers import check_row
+from minedraft.plans import RowResult, StepTiming, VerifyResult
+from minedraft.services.coordinator.core.answers import check_row, read_answer
 from minedraft.services.coordinator.core.request import Event, Phase, Request
+from minedraft.services.coordinator.core.step import Step
 from minedraft.types import RequestId, RowError, RowId, RowParams, TokenLogprobs
 
 GOOD = RowResult(RowId(1), 3, (7, 8, 9), 4, 2)
@@ -76,3 +77,38 @@ def test_log_probabilities_come_one_a_token_if_asked_for():
         check_row(asked, GOOD, 4, VOCAB)
     entries = tuple(TokenLogprobs(token, -1.0) for token in GOOD.token_ids)
     check_row(asked, replace(GOOD, logprobs=entries), 4, VOCAB)
+
+
+def step_of(*requests: Request) -> Step:
+    rows = {RowId(i + 1): request for i, request in enumerate(requests)}
+    return Step(1, 0, rows, dict.fromkeys([*rows, RowId(9)], 4))
+
+
+def answer(*rows: RowResult) -> VerifyResult:
+    return VerifyResult(1, 0, rows, StepTiming())
+
+
+def test_an_answer_is_summed_up_over_all_rows_and_paired_with_those_that_live():
+    live = request(*DECODING), request(*DECODING)
+    refused, kept_all = GOOD, RowResult(RowId(2), 3, (7, 8), 1, 1)
+    ended = RowResult(RowId(9), 30, (1,), 3, 0)
+    read = read_answer(step_of(*live), answer(refused, ended, kept_all), VOCAB)
+    assert read.rows == [(live[0], refused), (live[1], kept_all)]
+    assert (read.num_drafts, read.num_draft_tokens) == (3, 8)
+    assert (read.num_accepted_tokens, read.num_refused_tokens) == (3, 2)
+    assert read.num_broken_rows == 0
+
+
+def test_rows_that_cannot_go_on_and_chunks_of_prompts_have_no_drafts():
+    error = RowResult(RowId(1), 3, (), error=RowError.NON_FINITE)
+    chunk = RowResult(RowId(2), 3, ())
+    step = step_of(request(*DECODING), request(Event.ADMIT, num_computed=2))
+    read = read_answer(step, answer(error, chunk), VOCAB)
+    assert [row for _, row in read.rows] == [error, chunk]
+    assert (read.num_drafts, read.num_broken_rows) == (0, 1)
+
+
+def test_an_answer_that_leaves_a_row_out_is_refused():
+    step = step_of(request(*DECODING), request(*DECODING))
+    with pytest.raises(ProtocolError, match=r"step 1: rows \[2\] are missing"):
+        read_answer(step, answer(GOOD), VOCAB)

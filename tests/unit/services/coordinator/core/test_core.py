@@ -11,7 +11,7 @@ from minedraft.errors import (
     ProtocolError,
     QueueFullError,
 )
-from minedraft.plans import RowResult, StepTiming, VerifyResult
+from minedraft.plans import DraftResult, RowResult, StepTiming, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.types import Mode, RequestId, RowParams
@@ -527,9 +527,16 @@ def test_phases_and_batches_can_be_seen():
     assert model.core.blocks.num_used == sum(-(-(2 + 1 + 4) // BLOCK) for _ in range(3))
 
 
-def test_plans_carry_the_wait_for_drafts_that_the_engine_set():
-    model = CoreModel(PSD)
-    model.core.draft_timeout_ns = 123
+def test_plans_carry_the_wait_for_drafts_of_their_source():
+    model = CoreModel(SD)
     model.submit((1, 2), 20)
+    serve(model, 2)
+    model.core.on_draft_result(
+        DraftResult(model.sent[-1].step_id, 0, 4, 1, StepTiming(total_ns=2 * 10**8), epoch=1)
+    )
     model.plan()
-    assert model.sent[-1].draft_timeout_ns == 123
+    assert (model.sent[-1].source, model.sent[-1].draft_timeout_ns) == (1, 12 * 10**8)
+    model.rotate()
+    model.core.set_mode(AR)
+    model.plan()
+    assert (model.sent[-1].source, model.sent[-1].draft_timeout_ns) == (0, 10**10)

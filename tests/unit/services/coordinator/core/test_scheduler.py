@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from minedraft.blocks import BlockAllocator
+from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.decision import Decision
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
@@ -75,7 +76,7 @@ class Script:
 
 
 def schedule(members, limits=LIMITS, pool=None, policy=None):
-    return Scheduler(policy or Fixed(), pool or Pool()).schedule(0, members, limits)
+    return Scheduler(policy or Fixed(), pool or Pool(), Costs()).schedule(0, members, limits)
 
 
 def test_a_decoding_row_feeds_its_last_token_and_its_drafts():

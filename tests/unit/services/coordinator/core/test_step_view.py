@@ -24,7 +24,7 @@ def request(num_prompt: int, num_output: int, max_tokens: int = 50, wanted=None)
 
 
 def most_drafts(made: Request, limits: Limits = LIMITS) -> int:
-    (view,) = view_decoding([made], limits, 4)
+    (view,) = view_decoding([made], limits, 4, 0.5)
     return min(view.wanted_draft_tokens, view.headroom)
 
 
@@ -65,11 +65,20 @@ def test_a_drafter_that_does_not_know_all_its_tokens_has_no_room(vocab_size, wan
 def test_a_view_says_what_is_wanted_what_fits_and_what_is_held():
     made = request(3, 1, max_tokens=3, wanted=9)
     made.block_ids = [7, 3]
-    (view,) = view_decoding([made], LIMITS, 4)
+    (view,) = view_decoding([made], LIMITS, 4, 0.5)
     assert view.num_committed_tokens == 4
     assert view.wanted_draft_tokens == 4, "never more than the service's k"
     assert view.headroom == 1, "a draft and the bonus token fill it"
     assert view.num_held_positions == 8
+    assert view.acceptance == 0.5, "that of its draft source"
+
+
+def test_a_view_says_how_many_of_its_drafts_the_target_kept_lately():
+    made = request(3, 1)
+    for _ in range(30):
+        made.observe(4, 4)
+    (view,) = view_decoding([made], LIMITS, 4, 0.5)
+    assert view.acceptance > 0.9
 
 
 def test_a_view_of_one_that_prefills_says_what_is_missing():
