@@ -160,7 +160,7 @@ def test_infos_survive_the_wire():
     model = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8)
     target = TargetInfo(model, has_chat_template=True)
     identity = WorkerIdentity("i", 1, 5, 6, "0.1")
-    server = ServerInfo(identity, Mode(2, 8, 4), 1024, "coupled")
+    server = ServerInfo(identity, Mode(2, 8, 4), 1024, "coupled", takes_debug_requests=True)
     to_target = public_codec.target_info_to_proto(target)
     to_server = public_codec.server_info_to_proto(server)
     assert public_codec.target_info_from_proto(to_target) == target
