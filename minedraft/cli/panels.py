@@ -65,7 +65,7 @@ _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "replace",
         ),
         "HOST": ("link_bind_host",),
-        "DIR_OR_ID": ("target", "draft"),
+        "DIR_OR_ID": ("target", "draft", "model"),
         "DIR": ("tokenizer", "log_dir", "model_roots", "cache_dir", "output", "out_dir"),
         "FILE": (
             "tls_cert", "tls_key", "tls_ca", "token_file", "prompts", "json_file", "out", "trace",
@@ -131,9 +131,11 @@ def _option(command: str, option: Any, ctx: Any) -> Any:  # noqa: ANN401
 
 
 def _metavar(option: Any) -> str:  # noqa: ANN401
-    """Name what an option takes: by its own name, by its unit, or by its type."""
+    """Name what an option takes: as it says itself, by its name, by its unit, or by its type."""
     if option.is_flag:
         return ""
+    if option.metavar:
+        return str(option.metavar)
     if option.name in _METAVAR_OF:
         return _METAVAR_OF[option.name]
     return "SECONDS" if option.name.endswith("_s") else _TYPES.get(option.bare_type(), "TEXT")

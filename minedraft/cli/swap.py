@@ -18,7 +18,9 @@ from minedraft.security.config import SecurityConfig
 def swap(
     model: Annotated[
         str,
-        typer.Option(help="Directory that the running drafter loads beside its present model."),
+        typer.Option(
+            metavar="DIR", help="Directory that the running drafter loads beside its present model."
+        ),
     ] = "",
     to: Annotated[
         str, typer.Option(help="Or the address of another running drafter, which takes over.")
