@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from minedraft.errors import InvalidRequestError
+from minedraft.services.coordinator.core import policies
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.policy import POLICIES, policy_named
@@ -24,3 +27,8 @@ def test_an_unknown_policy_is_refused_with_the_names_that_there_are():
     with pytest.raises(InvalidRequestError, match=r"'fxied', want one of: .*fixed") as err:
         Core(Mode(1, 1, 1), policy="fxied")
     assert err.value.field == "policy"
+
+
+def test_every_file_of_policies_is_in_the_table():
+    files = {path.stem for path in Path(policies.__file__).parent.glob("*.py")} - {"__init__"}
+    assert files == {made.__module__.rpartition(".")[2] for made in POLICIES.values()}
