@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from minedraft.api import Completion
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
+from minedraft.cli.options import DEFAULT_ADDRESS, Address, HttpProxy, connected, err, out
 from minedraft.cli.streams import read_stdin
 from minedraft.client import SyncClient
 from minedraft.client.options import GenerateOptions
@@ -62,13 +62,7 @@ def generate(
         "n": n,
         "stop": stop or (),
     }
-    with SyncClient(
-        address,
-        timeout_s=CONNECT_TIMEOUT_S,
-        retry=patient(),
-        security=security,
-        http_proxy=http_proxy,
-    ) as client:
+    with connected(address, security, http_proxy=http_proxy, retry=patient()) as client:
         if chat is None:
             chat = client.model_info().has_chat_template
         messages = _messages(text, system) if chat else None
@@ -102,13 +96,7 @@ def chat(
     """Chat with the target. Ctrl-C stops an answer, Ctrl-D ends the chat."""
     history = [{"role": "system", "content": system}] if system else []
     options: GenerateOptions = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    with SyncClient(
-        address,
-        timeout_s=CONNECT_TIMEOUT_S,
-        retry=patient(),
-        security=security,
-        http_proxy=http_proxy,
-    ) as client:
+    with connected(address, security, http_proxy=http_proxy, retry=patient()) as client:
         name = client.model_info().model.name
         welcome = plain(f"{name} at {address}; Ctrl-D ends the chat")
         err.print(welcome, style="dim", soft_wrap=True)

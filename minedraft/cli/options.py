@@ -12,6 +12,8 @@ import typer
 
 from minedraft.cli import config_options
 from minedraft.cli.console import PlainConsole
+from minedraft.client import SyncClient
+from minedraft.client.resume import RetryPolicy
 from minedraft.security.config import SecurityConfig
 from minedraft.security.exposure import exposed
 
@@ -35,6 +37,26 @@ HttpProxy = Annotated[
     ),
 ]
 CONNECT_TIMEOUT_S = 5.0
+
+
+def connected(
+    address: str, security: SecurityConfig, *, http_proxy: bool, retry: RetryPolicy | None = None
+) -> SyncClient:
+    """Connect to the coordinator, as every command that asks it does.
+
+    Args:
+        address: `host:port`.
+        security: How this side proves who it is.
+        http_proxy: Whether to go through the proxy of the environment.
+        retry: How generations go on when the coordinator is away; None: as the client does.
+    """
+    return SyncClient(
+        address,
+        timeout_s=CONNECT_TIMEOUT_S,
+        security=security,
+        http_proxy=http_proxy,
+        retry=retry or RetryPolicy(),
+    )
 
 
 def secured(command: Callable[..., None], *, is_server: bool = False) -> Callable[..., None]:

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from minedraft.admin import Status, WorkerStatus
 from minedraft.cli.console import cell
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, out
-from minedraft.client import SyncClient
+from minedraft.cli.options import DEFAULT_ADDRESS, Address, HttpProxy, connected, out
 from minedraft.security.config import SecurityConfig
 
 
@@ -30,9 +29,7 @@ def status(
     security: SecurityConfig,
 ) -> None:
     """Show batches, workers, KV blocks and totals."""
-    with SyncClient(
-        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
-    ) as client:
+    with connected(address, security, http_proxy=http_proxy) as client:
         if as_json:
             out.document(asdict(client.status()))
             return

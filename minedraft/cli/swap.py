@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
-from minedraft.client import SyncClient
+from minedraft.cli.options import DEFAULT_ADDRESS, Address, HttpProxy, connected, err, out
 from minedraft.client.client import SWAP_TIMEOUT_S
 from minedraft.errors import ConfigError
 from minedraft.plain_text import plain
@@ -43,9 +42,7 @@ def swap(
         if drafter:
             check_dial(setting, drafter)
     with (
-        SyncClient(
-            address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
-        ) as client,
+        connected(address, security, http_proxy=http_proxy) as client,
         err.status("loading and warming up; the old drafter keeps drafting"),
     ):
         result = client.swap_drafter(model=model, address=to, replace=replace, timeout_s=timeout)

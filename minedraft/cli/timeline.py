@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from minedraft.admin import Span
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err
-from minedraft.client import SyncClient
+from minedraft.cli.options import DEFAULT_ADDRESS, Address, HttpProxy, connected, err
 from minedraft.errors import ConfigError
 from minedraft.security.config import SecurityConfig
 from minedraft.timeline.svg import render
@@ -37,9 +36,7 @@ def timeline(
     """Draw the latest steps of drafter and verifier."""
     if out is None and trace is None:
         raise ConfigError("out='', trace='': give --out picture.svg, --trace trace.json, or both")
-    with SyncClient(
-        address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
-    ) as client:
+    with connected(address, security, http_proxy=http_proxy) as client:
         spans = client.timeline()
         mode = client.server_info().mode
     if not spans:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.api import Delta, Finished, RequestTiming, SpeculationStats, Usage
+from minedraft.api import Delta, Finished, RequestTiming, Usage
 from minedraft.errors import MineDraftError, NonFiniteError, ProtocolError, StateError
 from minedraft.services.coordinator.core.capacity import too_large
 from minedraft.services.coordinator.core.outcome import ERROR, Kept
@@ -344,13 +344,7 @@ class Engine:
                 stop_token_id=finish.stop_token_id,
                 stop_string=finish.stop_string,
                 usage=Usage(len(request.prompt_token_ids), len(request.output_token_ids)),
-                speculation=SpeculationStats(
-                    num_drafts=request.stats.num_drafts,
-                    num_draft_tokens=request.stats.num_draft_tokens,
-                    num_accepted_tokens=request.stats.num_accepted_tokens,
-                    num_steps=request.stats.num_steps,
-                    acceptance_histogram=tuple(request.stats.acceptance_histogram),
-                ),
+                speculation=request.stats.total(),
                 timing=RequestTiming(
                     queue_ns=max(sample.admitted_ns - sample.arrived_ns, 0),
                     ttft_ns=max(sample.first_token_ns - sample.arrived_ns, 0),

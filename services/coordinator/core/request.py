@@ -7,6 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from minedraft.api import SpeculationStats
 from minedraft.errors import StateError
 from minedraft.services.coordinator.core.acceptance import Acceptance
 from minedraft.types import RequestId, RowId, RowParams, Speculation
@@ -60,26 +61,33 @@ TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = MappingProxyType(
 
 
 @dataclass(slots=True)
-class SpeculationStats:
-    """What speculation did for one request."""
+class SpeculationCounts:
+    """What speculation did for one request, as it is counted."""
 
     num_steps: int = 0
-    num_drafts: int = 0
     num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    acceptance_histogram: list[int] = field(default_factory=list)
+    by_accepted: list[int] = field(default_factory=list)
+    """Entry i: steps with drafts of which i were accepted."""
 
     def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
         """Count one verify step."""
         self.num_steps += 1
         if num_draft_tokens == 0:
             return
-        self.num_drafts += 1
         self.num_draft_tokens += num_draft_tokens
-        self.num_accepted_tokens += num_accepted_tokens
-        short = num_draft_tokens + 1 - len(self.acceptance_histogram)
-        self.acceptance_histogram.extend([0] * short)
-        self.acceptance_histogram[num_accepted_tokens] += 1
+        short = num_draft_tokens + 1 - len(self.by_accepted)
+        self.by_accepted.extend([0] * short)
+        self.by_accepted[num_accepted_tokens] += 1
+
+    def total(self) -> SpeculationStats:
+        """Sum up, for the caller."""
+        return SpeculationStats(
+            num_drafts=sum(self.by_accepted),
+            num_draft_tokens=self.num_draft_tokens,
+            num_accepted_tokens=sum(i * steps for i, steps in enumerate(self.by_accepted)),
+            num_steps=self.num_steps,
+            acceptance_histogram=tuple(self.by_accepted),
+        )
 
 
 @dataclass(slots=True)
@@ -111,7 +119,7 @@ class Request:
     """Committed tokens the verifier was told of; 0: the row is not open there."""
     drafter_lens: dict[int, int] = field(default_factory=dict)
     """Committed tokens each drafter was told of, by epoch; absent: the row is not open there."""
-    stats: SpeculationStats = field(default_factory=SpeculationStats)
+    stats: SpeculationCounts = field(default_factory=SpeculationCounts)
     acceptance: Acceptance = field(default_factory=Acceptance)
     """Of its drafts, lately."""
     num_failed_steps: int = 0

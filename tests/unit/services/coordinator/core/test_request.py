@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from minedraft.api import SpeculationStats
 from minedraft.errors import StateError
 from minedraft.services.coordinator.core.request import (
     TRANSITIONS,
     Event,
     Phase,
     Request,
-    SpeculationStats,
+    SpeculationCounts,
 )
 from minedraft.types import RequestId, RowId, RowParams
 
@@ -146,11 +147,13 @@ def test_worker_state_is_forgotten_and_the_tokens_stay():
 
 
 def test_stats_count_every_step_and_a_histogram_of_those_with_drafts():
-    stats = SpeculationStats()
+    counts = SpeculationCounts()
     for drafts, accepted in ((0, 0), (4, 2), (2, 2), (4, 0), (4, 4)):
-        stats.observe(drafts, accepted)
-    assert stats.num_steps == 5
-    assert stats.num_drafts == 4
-    assert stats.num_draft_tokens == 14
-    assert stats.num_accepted_tokens == 8
-    assert stats.acceptance_histogram == [1, 0, 2, 0, 1]
+        counts.observe(drafts, accepted)
+    assert counts.total() == SpeculationStats(
+        num_drafts=4,
+        num_draft_tokens=14,
+        num_accepted_tokens=8,
+        num_steps=5,
+        acceptance_histogram=(1, 0, 2, 0, 1),
+    )
