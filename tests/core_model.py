@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from minedraft.errors import InvalidRequestError, QueueFullError
+from minedraft.errors import InvalidRequestError, QueueFullError, StateError
 from minedraft.plans import VerifyPlan, VerifyResult
 from minedraft.services.coordinator.core.core import Core
+from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.types import Mode, RequestId, RowParams, Speculation
@@ -88,6 +89,11 @@ class CoreModel:
         """Epochs, by place."""
         self.warming: dict[int, WarmUp] = {}
         self.suspects: set[int] = set()
+        self.missed: dict[int, int] = {}
+        """By source: steps in a row without its drafts, though it said that it had drafted."""
+        self.broken: set[int] = set()
+        self.sources: dict[int, DraftSource] = {}
+        """Every one that there ever was; the model only names them."""
         self.last_epoch = self.num_submitted = self.num_outputs = self.num_stale = 0
         self.bring_verifier_up()
         self.bring_drafter_up()
@@ -233,8 +239,7 @@ class CoreModel:
         assert self.order.pop(0) == result.batch, "the verifier is first-in first-out"
         flight = self.flights.pop(result.batch)
         self.num_stale += len(flight.plan.rows) - len(flight.owners)
-        if result.num_stale_drafts and not flight.drafts_in and flight.plan.source in self.serving:
-            self.suspects.add(flight.plan.source)
+        self._note_drafts(flight, result.num_stale_drafts)
         live = [row for row in result.rows if row.row_id in flight.owners and row.token_ids]
         outcomes = self.core.apply(result, self._keep)
         assert [(o.request.request_id, o.row) for o in outcomes] == [
@@ -264,6 +269,21 @@ class CoreModel:
         is_last = num_output == self.live[request.request_id].max_tokens
         return Kept(len(row.token_ids), "length" if is_last else None)
 
+    def _note_drafts(self, flight: Flight, num_stale: int) -> None:
+        """All of a step's drafts came, or none."""
+        source = flight.plan.source
+        if not num_stale:
+            self.missed[source] = 0
+        elif flight.drafts_in:
+            self.missed[source] = self.missed.get(source, 0) + 1
+        if source not in self.serving or source in self.broken:
+            return
+        if num_stale and not flight.drafts_in:
+            self.suspects.add(source)
+        if self.missed.get(source, 0) >= 3:
+            self.broken.add(source)
+            self.suspects.discard(source)
+
     def answer_again(self, index) -> None:
         """An answer to a step that is not in flight: a repeat, or one for a lost session."""
         result = self.old_answers[index % len(self.old_answers)]
@@ -275,7 +295,8 @@ class CoreModel:
         index %= len(self.draft_answers)
         note = self.draft_answers[index] if keep else self.draft_answers.pop(index)
         flight = self.flights.get(note.batch)
-        if flight is not None and flight.plan.step_id == note.step_id:
+        told = (note.step_id, note.epoch)
+        if flight is not None and (flight.plan.step_id, flight.plan.source) == told:
             flight.drafts_in = True
         self.suspects.discard(note.epoch)
         warming = self.warming.get(note.epoch)
@@ -303,7 +324,8 @@ class CoreModel:
         return self.doubles[self.serving[0]] if self.serving else None
 
     def epoch_of(self, batch: int) -> int:
-        able = [epoch for epoch in self.serving if epoch not in self.suspects]
+        unable = self.suspects | self.broken
+        able = [epoch for epoch in self.serving if epoch not in unable]
         return able[batch % len(able)] if able else 0
 
     def lose_verifier(self, *, may_have_died: bool = False) -> None:
@@ -353,7 +375,9 @@ class CoreModel:
 
     def lose_drafter(self) -> None:
         """All that serve or warm up."""
-        self.core.link_down()
+        for source in self.core.sources:
+            if source.source_id in (*self.serving, *self.warming):
+                self.core.drop(source)
         self._forget_drafters([*self.serving, *self.warming])
 
     def bring_drafter_up(self) -> None:
@@ -365,25 +389,30 @@ class CoreModel:
         """A drafter beside the others."""
         double = self._link()
         self.serving.append(double.epoch)
-        self.core.drafter_up(double.info, double.epoch)
+        self.core.serve(self.sources[double.epoch])
         return double.epoch
 
     def drop_drafter(self, epoch: int) -> None:
-        self.core.drafter_down(epoch)
+        self.core.drop(self.sources[epoch])
         self._forget_drafters([epoch])
 
     def warm_up(self, num_slow: int = 0) -> int:
         double = self._link(num_slow)
         self.warming[double.epoch] = WarmUp()
-        self.core.warm_up(double.info, double.epoch)
+        self.core.warm_up(self.sources[double.epoch])
         return double.epoch
 
     def cut_over(self, old: int, new: int) -> None:
         """The old one stays linked until it is dropped."""
-        self.core.cut_over(old, new)
+        if not self.warming[new].is_warm:
+            with pytest.raises(StateError, match="TAKE_OVER is not allowed in WARMING"):
+                self.core.cut_over(self.sources.get(old), self.sources[new])
+            return
+        self.core.cut_over(self.sources.get(old), self.sources[new])
         del self.warming[new]
-        if old in self.serving:
+        if old in self.serving and old not in self.broken:
             self.serving[self.serving.index(old)] = new
+            self.suspects.discard(old)
         else:
             self.serving.append(new)
 
@@ -392,6 +421,9 @@ class CoreModel:
         self.doubles[self.last_epoch] = DrafterDouble(
             self.last_epoch, max_model_len=self.drafter_context, num_slow=num_slow
         )
+        self.sources[self.last_epoch] = DraftSource(
+            self.last_epoch, self.doubles[self.last_epoch].info
+        )
         return self.doubles[self.last_epoch]
 
     def _forget_drafters(self, epochs) -> None:
@@ -399,6 +431,7 @@ class CoreModel:
             self.doubles.pop(epoch, None)
             self.warming.pop(epoch, None)
             self.suspects.discard(epoch)
+            self.broken.discard(epoch)
         self.serving = [epoch for epoch in self.serving if epoch in self.doubles]
 
     # -- always -----------------------------------------------------------------------------
@@ -411,7 +444,7 @@ class CoreModel:
             i: (w.prompt, w.max_tokens) for i, w in self.live.items()
         }
         assert all(times == 1 for times in self.ended.values()), "one end a request"
-        assert core.epoch == max(self.serving, default=0)
+        assert core.sources.newest == max({*self.serving} - self.broken, default=0)
         self._check_drafters()
         counters = core.counters
         assert counters.num_requests == self.num_submitted == len(self.live) + len(self.ended)
@@ -431,14 +464,17 @@ class CoreModel:
 
     def _check_drafters(self) -> None:
         core = self.core
-        assert core.warming_epochs == tuple(self.warming)
+        assert [source.source_id for source in core.sources.warming] == list(self.warming)
         for epoch, warming in self.warming.items():
-            assert core.is_ready(epoch) == warming.is_warm
+            assert self.sources[epoch].is_warm == warming.is_warm
+        assert {source.source_id for source in core.sources.broken} == self.broken
+        assert {epoch for epoch, s in self.sources.items() if not s.is_gone} == {*self.doubles}
         for batch in range(core.mode.num_batches):
-            assert core._drafters.of_batch(batch)[0] == self.epoch_of(batch)
+            source = core.sources.of_batch(batch)
+            assert (source.source_id if source else 0) == self.epoch_of(batch)
         for epoch, double in self.doubles.items():
             in_flight = any(flight.plan.source == epoch for flight in self.flights.values())
-            assert core.uses(epoch) == in_flight
+            assert core.uses(self.sources[epoch]) == in_flight
             told = {
                 r.row_id: r.drafter_lens[epoch]
                 for r in core.requests.values()

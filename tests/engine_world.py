@@ -10,6 +10,7 @@ from collections import deque
 from minedraft.api import Delta, Finished
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.core.core import Core
+from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.request import Request
 from minedraft.services.coordinator.engine import Engine, Sample
 from minedraft.services.coordinator.streams import EventStream
@@ -39,6 +40,7 @@ class EngineWorld:
         self.engine = Engine(self.core, Timeline(), clock=lambda: self.now_ns)
         self.verifier: VerifierDouble | None = None
         self.drafters: dict[int, DrafterDouble] = {}
+        self.sources: dict[int, DraftSource] = {}
         self.draft_plans: deque[DraftPlan] = deque()
         self.verify_plans: list[VerifyPlan] = []
 
@@ -51,14 +53,28 @@ class EngineWorld:
         self.verifier.receive(plan)
 
     def drafter_up(self, epoch: int) -> DrafterDouble:
-        drafter = self.drafters[epoch] = DrafterDouble(epoch)
-        self.engine.drafter_up(drafter.info, epoch, self.draft_plans.append)
+        drafter = self._link(epoch)
+        self.engine.serve(self.sources[epoch], self.draft_plans.append)
         return drafter
 
     def warm_up(self, epoch: int) -> DrafterDouble:
-        drafter = self.drafters[epoch] = DrafterDouble(epoch)
-        self.engine.warm_up(drafter.info, epoch, self.draft_plans.append)
+        drafter = self._link(epoch)
+        self.engine.warm_up(self.sources[epoch], self.draft_plans.append)
         return drafter
+
+    def _link(self, epoch: int) -> DrafterDouble:
+        drafter = self.drafters[epoch] = DrafterDouble(epoch)
+        self.sources[epoch] = DraftSource(epoch, drafter.info)
+        return drafter
+
+    def drafter_down(self, epoch: int) -> None:
+        self.engine.drop(self.sources[epoch])
+
+    def cut_over(self, old: int, new: int) -> None:
+        self.engine.cut_over(self.sources[old], self.sources[new])
+
+    def uses(self, epoch: int) -> bool:
+        return self.core.uses(self.sources[epoch])
 
     def draft(self) -> None:
         """The drafters do what they were told, and say so."""

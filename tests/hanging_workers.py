@@ -162,7 +162,7 @@ class HangingWorld:
         running = asyncio.create_task(self.membership.run())
         try:
             if is_up:
-                await self.until(lambda: self.core.epoch > 0)
+                await self.until(lambda: self.core.sources.newest > 0)
             yield self
         finally:
             running.cancel()

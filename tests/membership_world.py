@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Self
 
-from minedraft.errors import WorkerHeldError, WorkerUnavailableError
+from minedraft.errors import PreconditionError, WorkerHeldError, WorkerUnavailableError
 from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity, WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.core.core import Core
@@ -56,6 +56,8 @@ class WorkerDouble:
         self.loaded: list[str] = []
         self.models = {}  # of links by epoch; `info` has that of the next one
         self.is_open = self.is_closed = False
+        self.process = self
+        """The double of the same process that was there first."""
         self.held_by = ""
         self.plans: deque = deque()
         self._answers: asyncio.Queue = asyncio.Queue()
@@ -101,6 +103,8 @@ class WorkerDouble:
         return "a link"
 
     async def drop_link(self, epoch, timeout_s) -> None:
+        if not self.process.is_open:
+            raise PreconditionError("no session is open")
         self.dropped.append(epoch)
         if self.drop_gate is not None:
             await self.drop_gate.wait()
@@ -197,7 +201,9 @@ class MembershipWorld:
 
     def alias(self, worker: WorkerDouble, address: str) -> WorkerDouble:
         """The same process under another address too."""
-        return self._appear(address, worker.info)
+        alias = self._appear(address, worker.info)
+        alias.process = worker.process
+        return alias
 
     def _appear(self, address: str, info: WorkerInfo) -> WorkerDouble:
         worker = self.workers[address] = WorkerDouble(self, address, info)
@@ -206,6 +212,20 @@ class MembershipWorld:
     def _connect(self, address, credentials, *, server_name="", coordinator=None):
         self.num_dials[address] += 1
         return self.workers.get(address) or _Absent(address)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Draft sources that are linked."""
+        return tuple(source.source_id for source in self.core.sources)
+
+    @property
+    def warming(self) -> tuple[int, ...]:
+        """Those of them that shall take over."""
+        return tuple(source.source_id for source in self.core.sources.warming)
+
+    def uses(self, source_id: int) -> bool:
+        """Whether a step in flight waits for drafts of a source that is linked."""
+        return any(self.core.uses(s) for s in self.core.sources if s.source_id == source_id)
 
     async def until(self, holds) -> None:
         """Give everybody turns until something holds."""
@@ -226,12 +246,12 @@ class MembershipWorld:
                 if result is not None:
                     self.engine.on_draft_result(result)
 
-    def verify(self) -> None:
+    def verify(self, *, drafts_came: bool = True) -> None:
         """The verifier does its next step."""
         worker = self.workers[VERIFIER]
         while worker.plans:
             self.verify_double.receive(worker.plans.popleft())
-        result = self.verify_double.run()
+        result = self.verify_double.run(drafts_came=drafts_came)
         if result is not None:
             self.engine.on_verify_result(result)
 

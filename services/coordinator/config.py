@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from minedraft.errors import ConfigError
 from minedraft.packets.spec import Transport
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
-from minedraft.services.coordinator.workers.discovery import DrafterName
-from minedraft.services.coordinator.workers.transport_choice import AUTO
 
+AUTO: Final = "auto"
+"""For `link`: the best transport that both ends have."""
+_DNS: Final = "dns:"
 _DAY_S = 86400.0
 
 
@@ -84,10 +86,26 @@ class CoordinatorConfig:
             raise ConfigError(f"link={self.link!r}, want one of {', '.join(links)}")
         check_dial("verifier", self.verifier)
         for index, address in enumerate(self.drafters):
-            if DrafterName.parse(address) is None:
+            if dns_place(address) is None:
                 check_dial("drafters", address)
             if address in self.drafters[:index]:
                 raise ConfigError(f"drafters={address!r}: named twice; a drafter has one member")
+
+
+def dns_place(address: str) -> str | None:
+    """`host:port` of an address that says `dns:host:port`; None for an address of another form.
+
+    Raises:
+        ConfigError: the prefix without host and port.
+    """
+    if not address.startswith(_DNS):
+        return None
+    place = address.removeprefix(_DNS).removeprefix("///")
+    try:
+        check_dial("drafters", place)
+    except ConfigError:
+        raise ConfigError(f"drafters={address!r}: want dns:host:port") from None
+    return place
 
 
 def _range(name: str, value: float, low: float, high: float) -> None:

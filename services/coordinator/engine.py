@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from minedraft.plans import DraftPlan, DraftResult, RowResult, VerifyPlan, VerifyResult
     from minedraft.services.coordinator.core.core import Core
+    from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.outcome import Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.streams import EventStream
@@ -75,10 +76,12 @@ class Engine:
         self.timeline = timeline
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved with what broke the engine; the service then stops."""
+        self.on_broken: Callable[[DraftSource], None] = lambda _source: None
+        """Told of a draft source whose link must be formed anew; set by whoever forms links."""
         self._clock = clock
         self._samples: dict[RequestId, Sample] = {}
         self._send_draft: dict[int, Callable[[DraftPlan], None]] = {}
-        """By epoch."""
+        """By draft source."""
         self._waiters: list[asyncio.Future[None]] = []
         self._send_verify: Callable[[VerifyPlan], None] | None = None
 
@@ -93,6 +96,8 @@ class Engine:
         self.timeline.verified(result)
         for outcome in self.core.apply(result, self._walk):
             self._deliver(outcome)
+        for source in self.core.sources.broken:
+            self.on_broken(source)
         self.schedule()
         self._wake()
 
@@ -237,30 +242,33 @@ class Engine:
         self.core.verifier_lost(may_have_died=may_have_died)
         self._wake()
 
-    def drafter_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
-        """A link to a drafter was formed; it drafts from now on."""
-        self._send_draft[epoch] = send
-        self.core.drafter_up(info, epoch)
+    def serve(self, source: DraftSource, send: Callable[[DraftPlan], None]) -> None:
+        """The link of a draft source stands: it drafts from now on."""
+        self._send_draft[source.source_id] = send
+        self.core.serve(source)
         self.schedule()
 
-    def drafter_down(self, epoch: int) -> None:
-        """A drafter, or the link to it, is gone. Without another one k = 0 from now on."""
-        self._send_draft.pop(epoch, None)
-        self.timeline.forget_drafts(epoch)
-        self.core.drafter_down(epoch)
-        self.schedule()
-        self._wake()
-
-    def warm_up(self, info: ModelInfo, epoch: int, send: Callable[[DraftPlan], None]) -> None:
-        """A link to a drafter was formed that shall take over once it has caught up."""
-        self._send_draft[epoch] = send
-        self.core.warm_up(info, epoch)
+    def warm_up(self, source: DraftSource, send: Callable[[DraftPlan], None]) -> None:
+        """The link of a draft source stands: it shall take over once it has caught up."""
+        self._send_draft[source.source_id] = send
+        self.core.warm_up(source)
         self.schedule()
 
-    def cut_over(self, old: int, new: int) -> None:
-        """A warm drafter takes the place of another one."""
+    def cut_over(self, old: DraftSource | None, new: DraftSource) -> None:
+        """A warm source takes the place of `old`, or drafts beside the others.
+
+        Steps in flight still get their drafts from `old`: keep its link while the core `uses` it.
+        """
         self.core.cut_over(old, new)
         self.schedule()
+
+    def drop(self, source: DraftSource) -> None:
+        """A draft source is over. Without another one k = 0 from now on."""
+        self._send_draft.pop(source.source_id, None)
+        self.timeline.forget_drafts(source.source_id)
+        self.core.drop(source)
+        self.schedule()
+        self._wake()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds that only plans and answers can change."""
@@ -275,10 +283,11 @@ class Engine:
         Raises:
             ProtocolError: the answer makes no sense; the session must end.
         """
-        if result.epoch not in self.core.warming_epochs:
+        is_warming = any(s.source_id == result.epoch for s in self.core.sources.warming)
+        if not is_warming:
             self.timeline.drafted(result)
         self.core.on_draft_result(result)
-        if result.epoch in self.core.warming_epochs:
+        if is_warming:
             self.schedule()
         self._wake()
 

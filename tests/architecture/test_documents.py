@@ -7,36 +7,40 @@ import re
 import pytest
 
 from minedraft.cli.main import app
-from minedraft.services.coordinator.core.request import TRANSITIONS
+from minedraft.services.coordinator.core import draft_source, request
 from tests.architecture.sources import ROOT, source_files
 
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
 )
-BEGIN, END = "<!-- drawn by make docs -->\n", "<!-- end -->\n"
+TABLES = {"request": request.TRANSITIONS, "draft source": draft_source.TRANSITIONS}
+"""Transition tables by the noun whose life they are; a life begins in the first state."""
+BEGIN, END = "<!-- {}: drawn by make docs -->\n", "<!-- end -->\n"
 
 
-def drawn_phases() -> str:
-    """The transition table as a mermaid state diagram."""
+def drawn(table) -> str:
+    """A transition table as a mermaid state diagram."""
     arrows: dict[tuple[str, str], list[str]] = {}
-    for phase, row in TRANSITIONS.items():
+    for state, row in table.items():
         for event, target in row.items():
-            arrows.setdefault((phase.name, target.name), []).append(event.name)
+            arrows.setdefault((state.name, target.name), []).append(event.name)
     lines = [f"    {a} --> {b}: {', '.join(events)}" for (a, b), events in arrows.items()]
-    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> WAITING", *lines, "```\n"])
+    begin = f"    [*] --> {next(iter(table)).name}"
+    return "\n".join(["```mermaid", "stateDiagram-v2", begin, *lines, "```\n"])
 
 
-def test_the_state_diagram_is_the_transition_table(update_golden):
+@pytest.mark.parametrize("noun", TABLES)
+def test_the_state_diagram_is_the_transition_table(noun, update_golden):
     document = ROOT / "docs" / "architecture.md"
     text = document.read_text()
-    before, begin, rest = text.partition(BEGIN)
+    before, begin, rest = text.partition(BEGIN.format(noun))
     old, end, after = rest.partition(END)
     assert begin, "the place for the diagram is marked"
     assert end, "the place for the diagram is marked"
     if update_golden:
-        document.write_text(before + begin + drawn_phases() + end + after)
+        document.write_text(before + begin + drawn(TABLES[noun]) + end + after)
     else:
-        assert old == drawn_phases(), "run make docs"
+        assert old == drawn(TABLES[noun]), "run make docs"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -74,7 +74,7 @@ async def check_it_is_left_alone_and_taken_back(role: str, spoiler: Spoiler, why
         if role == "drafter":
             assert (await here.finish("meanwhile")).stats.num_accepted_tokens == 0
         spoiler.is_on = False
-        await here.until(lambda: here.core.epoch > 0)
+        await here.until(lambda: here.core.sources.newest > 0)
         assert (await here.finish("afterwards")).stats.num_drafts
         assert member.last_error == ""
 
@@ -97,7 +97,7 @@ async def test_bytes_that_do_not_parse_stay_with_the_worker_that_sent_them(role,
             await here.until(lambda: "does not parse" in here.member("drafter").last_error)
             assert (await here.finish("meanwhile")).stats.num_drafts == 0
             spoiler.is_on = False
-            await here.until(lambda: here.core.epoch > 0)
+            await here.until(lambda: here.core.sources.newest > 0)
         return
     await check_it_is_left_alone_and_taken_back(role, spoiler, "does not parse")
 

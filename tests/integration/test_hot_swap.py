@@ -148,11 +148,11 @@ async def test_links_that_break_in_the_warm_up_are_formed_again_and_the_swap_goe
 
     warm_up = Engine.warm_up
 
-    def cut_off(engine, info, epoch, send):
+    def cut_off(engine, source, send):
         if len(cuts) < 2:
-            cuts.append(epoch)
+            cuts.append(source.source_id)
             proxy.cut()  # the link that serves, too
-        warm_up(engine, info, epoch, send)
+        warm_up(engine, source, send)
 
     monkeypatch.setattr(Engine, "warm_up", cut_off)
     async with cluster(

@@ -34,7 +34,7 @@ async def test_the_session_of_a_verifier_that_hangs_is_ended_at_both_ends(world)
     verifier.device.go_on()  # no restart
     tokens, _ = await read(sample.stream)
     assert tokens[0] == continuation((1, 2, 3), 9)
-    await world.until(lambda: world.core.epoch > 1)
+    await world.until(lambda: world.core.sources.newest > 1)
     assert verifier.num_sessions == 2
     assert member.last_error == ""
 
@@ -46,7 +46,7 @@ async def test_links_drafts_and_swaps_work_after_a_verifier_had_hung(world):
     await world.until(lambda: world.membership.verifier.connection is None)
     world.engine.abort(RequestId("hung"))
     world.verifier.device.go_on()
-    await world.until(lambda: world.core.epoch > 1)
+    await world.until(lambda: world.core.sources.newest > 1)
     assert (await world.finish("after")).stats.num_drafts
     result = await Swapper(world.membership).swap(SwapOrder(model="new"))
     assert result.model.name == "new"
@@ -61,11 +61,11 @@ async def test_a_drafter_that_hangs_is_left_and_taken_back(world, monkeypatch):
     assert (await world.finish("without drafts")).stats.num_accepted_tokens == 0
     await world.until(lambda: member.connection is None)
     await world.until(lambda: "has not answered for 0." in member.last_error)
-    assert world.core.epoch == 0
+    assert world.core.sources.newest == 0
     await world.finish("without a drafter")
     drafter.device.go_on()
     world.verifier.drafters_hang = False
-    await world.until(lambda: world.core.epoch > 1)
+    await world.until(lambda: world.core.sources.newest > 1)
     assert (await world.finish("after")).stats.num_drafts
 
 

@@ -23,18 +23,19 @@ from minedraft.services.coordinator.core.capacity import check_queue, fits, too_
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
-from minedraft.services.coordinator.core.drafters import Drafters
 from minedraft.services.coordinator.core.outcome import settle
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
+from minedraft.services.coordinator.core.sources import Sources
 from minedraft.services.coordinator.core.suspects import blame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.plans import DraftPlan, DraftResult, VerifyPlan, VerifyResult
+    from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.outcome import Keep, Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.types import Mode, ModelInfo, RequestId
@@ -64,12 +65,13 @@ class Core:
         self.max_waiting = max_waiting
         self._table = RequestTable(mode.num_batches, mode.max_batch_size)
         self._counters = Counters()
-        self._drafters = Drafters()
+        self.sources = Sources()
+        """Draft sources. Read only: what happens to them is told by the methods below."""
         self._deaths = Deaths()
         self._costs = Costs(step_timeout_s)
         self._planner = Planner(
             self._table,
-            self._drafters,
+            self.sources,
             self._deaths,
             costs=self._costs,
             policy=policy_named(policy),
@@ -161,50 +163,35 @@ class Core:
         self._verify_queue.clear()
         self._verifier = None
         self._table.start_over()
-        self.link_down()
+        for source in self.sources:
+            self.drop(source)
 
-    def drafter_up(self, info: ModelInfo, epoch: int) -> None:
-        """A link was formed to a drafter that knows no rows; it drafts from now on."""
-        self._table.forget_drafter(epoch)
-        self._costs.add_source(epoch)
-        self._drafters.serve(info, epoch)
+    def serve(self, source: DraftSource) -> None:
+        """The link of a draft source stands: it knows no rows, and drafts from now on."""
+        self._costs.add_source(source.source_id)
+        self.sources.serve(source)
 
-    def drafter_down(self, epoch: int) -> None:
-        """A link is over. Its batches go to the other drafters, or on with k = 0."""
-        self._costs.drop_source(epoch)
-        self._drafters.drop(epoch)
-        self._table.forget_drafter(epoch)
+    def warm_up(self, source: DraftSource) -> None:
+        """The link of a draft source stands: it shall take over once it has caught up."""
+        self._costs.add_source(source.source_id)
+        self.sources.warm_up(source)
 
-    def link_down(self) -> None:
-        """All links are over: no drafts until `drafter_up`."""
-        for epoch in self._drafters.epochs:
-            self.drafter_down(epoch)
-
-    def warm_up(self, info: ModelInfo, epoch: int) -> None:
-        """A link was formed to a drafter that shall take over: bring it up to date first."""
-        self._table.forget_drafter(epoch)
-        self._costs.add_source(epoch)
-        self._drafters.warm_up(info, epoch)
-
-    @property
-    def warming_epochs(self) -> tuple[int, ...]:
-        """Drafters that are being warmed up."""
-        return tuple(self._drafters.warming)
-
-    def is_ready(self, epoch: int) -> bool:
-        """Whether a warming drafter has caught up, or is gone: nothing more to wait for."""
-        return self._drafters.is_warm(epoch) or epoch not in self._drafters.warming
-
-    def cut_over(self, old: int, new: int) -> None:
-        """The warm drafter `new` takes the place of `old`.
+    def cut_over(self, old: DraftSource | None, new: DraftSource) -> None:
+        """The warm source `new` takes the place of `old`, or drafts beside the others.
 
         Steps in flight still get their drafts from `old`: keep its link while `uses(old)`.
         """
-        self._drafters.cut_over(old, new)
+        self.sources.cut_over(old, new)
 
-    def uses(self, epoch: int) -> bool:
-        """Whether a step in flight waits for drafts of this epoch."""
-        return any(step.source == epoch for step in self._table.in_flight.values())
+    def drop(self, source: DraftSource) -> None:
+        """A draft source is over. Its batches go to the others, or on with k = 0."""
+        self._costs.drop_source(source.source_id)
+        self.sources.drop(source)
+        self._table.forget_drafter(source.source_id)
+
+    def uses(self, source: DraftSource) -> bool:
+        """Whether a step in flight waits for drafts of this source."""
+        return any(step.source == source.source_id for step in self._table.in_flight.values())
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -230,11 +217,11 @@ class Core:
         self._planner.check_planned(result.step_id)
         self._counters.num_broken_drafts += result.num_broken
         self._costs.drafted(result)
-        if self._drafters.took(result):
+        if self.sources.answered(result):
             return
         step = self._table.in_flight.get(result.batch)
-        if step is None or step.step_id != result.step_id:
-            return  # the verifier's answer came first, or the step is void
+        if step is None or (step.step_id, step.source) != (result.step_id, result.epoch):
+            return  # the verifier's answer came first, or the step is void or another's
         step.is_drafted = True
         for request in step.requests.values():
             if request.phase is Phase.DRAFTING:
@@ -266,8 +253,7 @@ class Core:
         # Counted only now: an answer that made no sense leaves no trace.
         self._table.end_step(step.batch, step.step_id)
         self._verify_queue.remove(step.batch)
-        if result.num_stale_drafts and not step.is_drafted:
-            self._drafters.suspect(step.source)
+        self.sources.verified(step, result)
         self._counters.verified(answer, result.num_stale_drafts)
         self._counters.num_stale_results += len(result.rows) - len(answer.rows)
         self._costs.verified(step, answer, result.timing.total_ns)
@@ -287,11 +273,6 @@ class Core:
     def verifier_info(self) -> ModelInfo | None:
         """The verifier's model, or None while there is none."""
         return self._verifier
-
-    @property
-    def epoch(self) -> int:
-        """Newest epoch of the links in use; 0: none."""
-        return self._drafters.newest
 
     @property
     def costs(self) -> Costs:
@@ -338,10 +319,6 @@ class Core:
     def owed_by_verifier(self) -> int:
         """The step that the verifier is at, even if all its requests have ended; 0: none is."""
         return min((step.step_id for step in self._table.in_flight.values()), default=0)
-
-    def owed_by_drafter(self, epoch: int) -> int:
-        """What the drafter of this epoch is behind with; another number each time. 0: nothing."""
-        return self._drafters.owed(epoch)
 
     def in_flight_step(self, batch: int) -> int:
         """Step id in flight for a batch; 0: none."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, VerifyPlan
+from minedraft.services.coordinator.core.draft_source import Place
 from minedraft.services.coordinator.core.request import Phase
 from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step import Step
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
     from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.deaths import Deaths
-    from minedraft.services.coordinator.core.drafters import Drafters
+    from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request_table import RequestTable
+    from minedraft.services.coordinator.core.sources import Sources
     from minedraft.types import Mode, ModelInfo
 
     Plans: TypeAlias = tuple[DraftPlan | None, VerifyPlan]
@@ -38,7 +40,7 @@ class Planner:
 
     Args:
         table: The live requests.
-        drafters: Who drafts.
+        sources: Who drafts.
         deaths: Who must have the verifier to itself.
         costs: What is known of steps.
         policy: Decides how many tokens each request drafts and feeds.
@@ -48,7 +50,7 @@ class Planner:
     def __init__(
         self,
         table: RequestTable,
-        drafters: Drafters,
+        sources: Sources,
         deaths: Deaths,
         *,
         costs: Costs,
@@ -56,7 +58,7 @@ class Planner:
         prefill_budget_tokens: int,
     ) -> None:
         self._table = table
-        self._drafters = drafters
+        self._sources = sources
         self._deaths = deaths
         self._costs = costs
         self._scheduler = Scheduler(policy, table, costs)
@@ -106,8 +108,8 @@ class Planner:
         table = self._table
         if table.batches.size(batch) == 0:
             return
-        epoch, drafter = self._drafters.of_batch(batch)
-        limits = self._limits(mode, verifier, epoch, drafter)
+        drafter = self._sources.of_batch(batch)
+        limits = self._limits(mode, verifier, drafter)
         table.begin_plan()
         rows = StepRows()
         for group in apart(table.members(batch)):
@@ -123,34 +125,34 @@ class Planner:
             requests={r.row_id: r for r in rows.requests},
             num_scheduled_tokens=sum(row.num_feed for row in rows.verify_rows),
             num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
-            source=epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
+            source=limits.epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
         )
         self._next_step += 1
         table.in_flight[batch] = step
-        yield self._draft_plan(step, rows, epoch), self._verify_plan(step, rows)
+        yield self._draft_plan(step, rows, drafter), self._verify_plan(step, rows)
 
-    def _limits(
-        self, mode: Mode, verifier: ModelInfo, epoch: int, drafter: ModelInfo | None
-    ) -> Limits:
+    def _limits(self, mode: Mode, verifier: ModelInfo, drafter: DraftSource | None) -> Limits:
         return Limits(
             num_draft_tokens=mode.num_draft_tokens if drafter else 0,
             prefill_budget_tokens=self._prefill_budget,
             max_model_len=verifier.max_model_len,
-            drafter_max_len=drafter.max_model_len if drafter else 0,
-            drafter_vocab_size=drafter.vocab_size if drafter else 0,
-            epoch=epoch,
+            drafter_max_len=drafter.model.max_model_len if drafter else 0,
+            drafter_vocab_size=drafter.model.vocab_size if drafter else 0,
+            epoch=drafter.source_id if drafter else 0,
         )
 
-    def _draft_plan(self, step: Step, rows: StepRows, epoch: int) -> DraftPlan | None:
-        if not rows.draft_rows:
+    def _draft_plan(
+        self, step: Step, rows: StepRows, drafter: DraftSource | None
+    ) -> DraftPlan | None:
+        if not rows.draft_rows or drafter is None or drafter.place is not Place.LINK:
             return None
         return DraftPlan(
             step.step_id,
             step.batch,
-            epoch,
+            drafter.source_id,
             rows=tuple(rows.draft_rows),
             opens=tuple(rows.draft_opens),
-            closes=self._table.take_drafter_closes(epoch),
+            closes=self._table.take_drafter_closes(drafter.source_id),
         )
 
     def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
@@ -166,19 +168,19 @@ class Planner:
 
     def _plan_warm_ups(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
         """Feed warming drafters what they lack; each has at most one plan out."""
-        for epoch, warming in self._drafters.warming.items():
-            if warming.step_id:
+        for source in self._sources.warming:
+            if source.owed_step:
                 continue
             admitted = [r for r in self._table.live.values() if r.phase is not Phase.WAITING]
-            limits = self._limits(mode, verifier, epoch, warming.info)
-            rows, opens = warm_up(admitted, limits, again=warming.is_behind)
+            limits = self._limits(mode, verifier, source)
+            rows, opens = warm_up(admitted, limits, again=source.is_behind)
             if not rows:
-                warming.is_warm, warming.is_behind = True, False
+                source.caught_up()
                 continue
-            warming.step_id = self._next_step
-            self._next_step += 1
-            closes = self._table.take_drafter_closes(epoch)
-            yield DraftPlan(warming.step_id, 0, epoch, rows, opens, closes), _NOTHING
+            step_id, self._next_step = self._next_step, self._next_step + 1
+            source.feed(step_id)
+            closes = self._table.take_drafter_closes(source.source_id)
+            yield DraftPlan(step_id, 0, source.source_id, rows, opens, closes), _NOTHING
 
     def _housekeeping(self) -> Iterator[Plans]:
         """Tell workers of ended rows that no step's plan has mentioned."""

@@ -9,12 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
-from typing import Final
 
-from minedraft.errors import ConfigError
-from minedraft.security.address import check_dial
-
-_PREFIX: Final = "dns:"
+from minedraft.services.coordinator.config import dns_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +27,9 @@ class DrafterName:
         Raises:
             ConfigError: the prefix without host and port.
         """
-        if not address.startswith(_PREFIX):
+        place = dns_place(address)
+        if place is None:
             return None
-        place = address.removeprefix(_PREFIX).removeprefix("///")
-        try:
-            check_dial("drafters", place)
-        except ConfigError:
-            raise ConfigError(f"drafters={address!r}: want dns:host:port") from None
         host, _, port = place.rpartition(":")
         return cls(host.strip("[]"), int(port))
 

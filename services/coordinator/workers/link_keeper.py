@@ -1,8 +1,8 @@
-"""Links of the drafters that are there: formed while both ends are, and anew when one is lost.
+"""Keeps one draft source that drafts at every connected drafter; forms another one after a loss.
 
-Whoever knows of a loss says so here. During a swap in place the swap forms the drafter's links. A
-link that does not form, or does not last, is tried again after a pause that grows; a new session
-at either end begins anew.
+Whoever knows of a loss says so here; what a loss does is told in `core.draft_source`. A link that
+does not form, does not last or carries nothing is tried again after a pause that grows; a new
+session at either end begins anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from minedraft.services.coordinator.workers.supervised import Supervised, shorte
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from minedraft.errors import MineDraftError
     from minedraft.plans import LinkLost
+    from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.engine import Engine
     from minedraft.services.coordinator.workers.links import Linker
     from minedraft.services.coordinator.workers.members import Member
@@ -40,6 +42,8 @@ class _Tries:
     """Sessions of drafter and verifier at the last failure."""
     not_before_s: float = 0.0
     """Loop time of the next attempt between these two."""
+    is_in_doubt: bool = False
+    """The last link that stood carried nothing."""
 
 
 class LinkKeeper:
@@ -62,6 +66,9 @@ class LinkKeeper:
         self._changed = asyncio.Event()
         self._linking: dict[Drafter, asyncio.Task[None]] = {}
         """Whose link is being formed."""
+        self._lent: set[Drafter] = set()
+        """Whose links a swap orders."""
+        engine.on_broken = self.broken
         self._tries: dict[Drafter, _Tries] = {}
 
     async def run(self) -> None:
@@ -82,35 +89,30 @@ class LinkKeeper:
         """Somebody came or went: there may be a link to form."""
         self._changed.set()
 
-    async def hand_over(self, member: Drafter) -> None:
-        """From now on a swap links this drafter; returns when no other link of it is in the making.
+    def lend(self, member: Drafter) -> None:
+        """From now on a swap orders this drafter's links; give it back with `take_back`."""
+        self._lent.add(member)
 
-        A link that stands by then serves. Give the drafter back with `take_back`.
-        """
-        member.is_joining = True
+    async def hand_over(self, member: Drafter) -> None:
+        """Lend a drafter; returns when no link of it is in the making. One that stands serves."""
+        self.lend(member)
         linking = self._linking.get(member)
         if linking is not None:
             await asyncio.wait((linking,))
 
     def take_back(self, member: Drafter) -> None:
-        """No swap links this drafter any more."""
-        member.is_joining = False
+        """No swap orders this drafter's links any more."""
+        self._lent.discard(member)
         self.look()
 
     def unlink(self, member: Drafter) -> None:
-        """A drafter's link is over; another one is formed if both ends are there."""
-        epochs = (member.link_epoch, member.warming_epoch)
-        member.link_epoch, member.warming_epoch, member.link_description = 0, 0, ""
-        for epoch in epochs:
-            if epoch:
-                self._engine.drafter_down(epoch)
-        self.look()
+        """A session is over, and all links of this drafter with it."""
+        for source in member.sources:
+            self.drop(source)
 
-    def stop_warming(self, member: Drafter) -> None:
-        """The link that shall take over is over; the one that serves, if there is one, stays."""
-        epoch, member.warming_epoch = member.warming_epoch, 0
-        if epoch:
-            self._engine.drafter_down(epoch)
+    def drop(self, source: DraftSource) -> None:
+        """A draft source is over; another one is begun if both ends are there."""
+        self._engine.drop(source)
         self.look()
 
     def lost(self, lost: LinkLost, *, by: Drafter | None = None) -> None:
@@ -123,29 +125,55 @@ class LinkKeeper:
         Raises:
             ProtocolError: it is not that drafter's, or none that was ever begun.
         """
-        if not 0 < lost.epoch <= self._linker.newest_epoch:
+        if not 0 < lost.epoch <= self._linker.num_begun:
             raise ProtocolError(f"link_lost: epoch={lost.epoch}, no link has that number")
-        for member in self._drafters:
-            if lost.epoch not in member.epochs:
-                continue
-            if by is not None and by is not member:
-                raise ProtocolError(f"link_lost: epoch={lost.epoch}, that is another drafter's")
+        found = self._find(lost.epoch)
+        if found is None:
+            return  # it is over already
+        member, source = found
+        if by is not None and by is not member:
+            raise ProtocolError(f"link_lost: epoch={lost.epoch}, that is another drafter's")
+        if source.is_in_place:
             why = f"lost: {shortened(lost.reason)}"
-            if member.link_epoch == lost.epoch:
-                member.last_error = f"link: {why}"
-                self.unlink(member)
-                tries = self._tried(member)
-                tries.peer.failed(WorkerUnavailableError(why))
-                self._rest(member, tries)
-            else:
-                self.stop_warming(member)
+            self._give_up(member, source, WorkerUnavailableError(why), is_useless=False)
+        else:
+            self.drop(source)
+
+    def broken(self, source: DraftSource) -> None:
+        """Nothing arrives over a link: another one is formed."""
+        found = self._find(source.source_id)
+        if found is None:  # its drafter leaves just now
+            self.drop(source)
             return
-        self._linker.note_lost(lost.epoch, by=by)
+        member, _ = found
+        # An honest drafter gives the old link up when it is told to form the next one.
+        self._give_up(member, source, ProtocolError(source.trouble), is_useless=True)
+
+    def _find(self, epoch: int) -> tuple[Drafter, DraftSource] | None:
+        """Whose link has this number, if it is not over."""
+        for member in self._drafters:
+            for source in member.sources:
+                if source.source_id == epoch:
+                    return member, source
+        return None
+
+    def _give_up(
+        self, member: Drafter, source: DraftSource, err: MineDraftError, *, is_useless: bool
+    ) -> None:
+        """A link that was in use is over: drop its source, and try again after a pause."""
+        member.last_error = f"link: {err}"
+        self.drop(source)
+        tries = self._tried(member)
+        tries.is_in_doubt = is_useless
+        if is_useless and not source.has_drafted:
+            tries.peer.never_worked()  # it stood for long, but for nothing
+        tries.peer.failed(err)
+        self._rest(member, tries)
 
     def _lacks_link(self, member: Drafter) -> bool:
         is_there = member.connection is not None and self._linker.verifier.connection is not None
-        has_link = member.link_epoch or member.warming_epoch or member in self._linking
-        return is_there and not has_link and not member.is_joining and not self._rests(member)
+        is_busy = member in self._linking or member in self._lent
+        return is_there and not member.sources and not is_busy and not self._rests(member)
 
     async def _link(self, member: Drafter) -> None:
         tries = self._tried(member)
@@ -162,14 +190,16 @@ class LinkKeeper:
         self._rest(member, tries)
 
     async def _form(self, member: Drafter, tries: _Tries) -> None:
-        formed = await self._linker.form(member, self._linker.next_epoch())
         if member.connection is None or member.info is None:
             return
-        member.link_epoch, member.link_description = formed.epoch, formed.description
-        member.last_error = ""
+        connection, model = member.connection, member.info.model
+        source = self._linker.begin(member, model)
+        await self._linker.form(member, source)
+        if not tries.is_in_doubt:  # else once drafts have arrived
+            member.last_error = ""
         tries.peer.works()
-        log.info("link.up", epoch=formed.epoch, transport=formed.description)
-        self._engine.drafter_up(member.info.model, formed.epoch, member.connection.send)
+        log.info("link.up", epoch=source.source_id, transport=source.description)
+        self._engine.serve(source, connection.send)
 
     # -- pauses -----------------------------------------------------------------------------
 
@@ -183,7 +213,7 @@ class LinkKeeper:
             )
             tries = self._tries[member] = _Tries(peer, ends)
         elif tries.ends != ends:
-            tries.ends = ends
+            tries.ends, tries.is_in_doubt = ends, False
             tries.peer.started_over()
         return tries
 

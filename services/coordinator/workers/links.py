@@ -1,7 +1,7 @@
-"""Forming token links: numbers them, gives both ends the order, says what came of it.
+"""Orders token links: numbers each attempt, gives both ends the order, says what came of it.
 
-Every link has a new epoch and every attempt a new name, because a failed rendezvous leaves its
-name dirty.
+A link is a draft source's; what a number stands for is told in `core.draft_source`. Every attempt
+has a new name too, because a failed rendezvous leaves its name dirty.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from minedraft.errors import MineDraftError, ProtocolError, WorkerUnavailableError
+from minedraft.errors import MineDraftError, WorkerUnavailableError
 from minedraft.packets.spec import LinkSpec
+from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.workers.transport_choice import TransportChoice
 from minedraft.types import Acceptance
 
@@ -24,16 +25,9 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.config import CoordinatorConfig
     from minedraft.services.coordinator.workers.members import Member
     from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
+    from minedraft.types import ModelInfo
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Formed:
-    """A link that stands."""
-
-    epoch: int
-    description: str
 
 
 @dataclass(slots=True)
@@ -47,42 +41,19 @@ class Linker:
 
     config: CoordinatorConfig
     verifier: Member[VerifierConnection]
-    _epoch: int = 0
-    _forming: dict[int, Member[DrafterConnection]] = field(default_factory=dict)
-    """By epoch, whose link is in the making."""
-    _lost: set[int] = field(default_factory=set)
-    """Those of them that were lost before anybody used them."""
+    num_begun: int = 0
+    """Attempts so far; the last one's number."""
     _choice: TransportChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._choice = TransportChoice(self.config.link, self.verifier.address)
 
-    def next_epoch(self) -> int:
-        """Number one attempt."""
-        self._epoch += 1
-        return self._epoch
-
-    @property
-    def newest_epoch(self) -> int:
-        """Of the last attempt; 0: there was none."""
-        return self._epoch
-
-    def note_lost(self, epoch: int, *, by: Member[DrafterConnection] | None = None) -> None:
-        """A link broke that nobody uses: it may be in the making.
-
-        Args:
-            epoch: Which.
-            by: The drafter that says so; None: the verifier, which has an end of every link.
-
-        Raises:
-            ProtocolError: another drafter's is in the making.
-        """
-        drafter = self._forming.get(epoch)
-        if drafter is None:
-            return
-        if by is not None and by is not drafter:
-            raise ProtocolError(f"link_lost: epoch={epoch}, that is another drafter's")
-        self._lost.add(epoch)
+    def begin(self, drafter: Member[DrafterConnection], model: ModelInfo) -> DraftSource:
+        """Number an attempt to have a drafter draft with a model over a link of its own."""
+        self.num_begun += 1
+        source = DraftSource(self.num_begun, model)
+        drafter.begin(source)
+        return source
 
     def check(self, drafter: WorkerInfo) -> None:
         """Check that a drafter can be linked to the verifier.
@@ -93,30 +64,29 @@ class Linker:
         if self.verifier.info is not None:
             self._choice.choose(self.verifier.info, drafter)
 
-    async def form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
-        """Form a link to a drafter.
+    async def form(self, drafter: Member[DrafterConnection], source: DraftSource) -> None:
+        """Form the link of a source; if that fails the source is over.
 
         Args:
             drafter: The sending end.
-            epoch: From `next_epoch`: should this fail, the caller knows what may be left of it.
+            source: From `begin`: the caller knows what may be left of it at the drafter.
 
         Raises:
             IncompatibleWorkerError: they share no transport, or not the one configured.
             MineDraftError: it did not form, or broke, or an end left meanwhile.
         """
-        self._forming[epoch] = drafter
         try:
-            return await self._form(drafter, epoch)
-        finally:
-            del self._forming[epoch]
-            self._lost.discard(epoch)
+            source.description = await self._form(drafter, source)
+        except BaseException:
+            source.end()
+            raise
 
-    async def _form(self, drafter: Member[DrafterConnection], epoch: int) -> Formed:
+    async def _form(self, drafter: Member[DrafterConnection], source: DraftSource) -> str:
         sender, receiver = drafter.connection, self.verifier.connection
         near, far = self.verifier.info, drafter.info
         if sender is None or receiver is None or near is None or far is None:
             raise WorkerUnavailableError("link: one of its ends is not there")
-        spec = self._spec(epoch, near, self._choice.choose(near, far))
+        spec = self._spec(source.source_id, near, self._choice.choose(near, far))
         try:
             async with asyncio.TaskGroup() as group:
                 forming = group.create_task(receiver.form_link(spec), name="link verifier")
@@ -127,12 +97,14 @@ class Linker:
             raise failed.exceptions[0] from None
         if drafter.connection is not sender or self.verifier.connection is not receiver:
             raise WorkerUnavailableError("link: one of its ends left while it was formed")
-        if epoch in self._lost:  # one end stood, and broke, before the other had answered
-            raise WorkerUnavailableError(f"link {epoch} was lost as soon as it was formed")
+        if source.is_gone:  # one end stood, and broke, before the other had answered
+            raise WorkerUnavailableError(
+                f"link {source.source_id} was lost as soon as it was formed"
+            )
         sending.result()  # a group takes a call that was cancelled for one that ended quietly
         failed_before = ", ".join(each.value for each in self._choice.failed(near, far))
         note = f" (auto: {failed_before} did not form)" if failed_before else ""
-        return Formed(epoch, forming.result() + note)
+        return forming.result() + note
 
     def _note_failure(self, transport: Transport, near: WorkerInfo, far: WorkerInfo) -> None:
         self._choice.note_failure(transport, near, far)

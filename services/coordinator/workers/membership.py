@@ -8,7 +8,7 @@ worker breaks stays with it (`supervised`); one that owes an answer too long is 
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import suppress
 from logging import INFO
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.plans import LinkLost, WorkerUsage
+from minedraft.services.coordinator.workers.claims import Claims
 from minedraft.services.coordinator.workers.discovery import DrafterName
 from minedraft.services.coordinator.workers.handshake import check_drafter, check_verifier
 from minedraft.services.coordinator.workers.hold import NOT_HELD, Hold
@@ -33,7 +34,7 @@ from minedraft.services.coordinator.workers.watchdog import Watchdog
 from minedraft.transport.worker_client import DrafterConnection, VerifierConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from minedraft.admin import WorkerStatus
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 _HANDSHAKE_S = 5.0
 _RESOLVE_S = 2.0
-_TWIN_S = 30.0
-"""Pause before a process is dialled again that another address stands for already."""
 _HELD_S = 1.0
 """Pause before a worker that serves another coordinator is asked again."""
 _KEEP_DRAFTERS_S = 15.0
@@ -95,8 +94,7 @@ class Membership:
         self._credentials = credentials
         self._coordinator = coordinator
         self._hold = Hold(_KEEP_DRAFTERS_S)
-        self._owners: dict[str, Member[DrafterConnection]] = {}
-        """Who has, or is opening, the session of a drafter process; by its instance id."""
+        self._claims = Claims()
         self._stalled: VerifierConnection | None = None
         """The last one that was left because it did not answer."""
         self._watchdog: Watchdog[Member[Any]] = Watchdog(
@@ -169,7 +167,12 @@ class Membership:
                 if member is self.verifier:
                     self._give_drafters_back()
             pause_s, member.retry_s = member.retry_s or peer.pause_s, 0.0
-            await asyncio.sleep(pause_s)
+            at_once, member.retry_at_once = member.retry_at_once, None
+            if at_once is None:
+                await asyncio.sleep(pause_s)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(at_once.wait(), pause_s)
 
     def _give_drafters_back(self) -> None:
         """Another coordinator holds the verifier, so it needs them."""
@@ -236,7 +239,7 @@ class Membership:
             owed[self.verifier] = self.engine.core.owed_by_verifier
         for drafter in self.drafters:
             if drafter.connection is not None:
-                owed[drafter] = max(map(self.engine.core.owed_by_drafter, drafter.epochs))
+                owed[drafter] = max((each.owed_step for each in drafter.sources), default=0)
         return owed
 
     async def _leave_stalled(self, member: Member[Any], waited_s: float) -> None:
@@ -264,7 +267,8 @@ class Membership:
             check_drafter(info, self.model, self.num_token_ids)
             member.info = info
             self.linker.check(info)
-            with self._owned(member, info.identity.instance_id):
+            await self._claims.check(member, info.identity.instance_id, connection)
+            with self._claims.claimed(member, info.identity.instance_id):
                 async with (
                     self._hold.lasts(),
                     connection.session(_HANDSHAKE_S) as answers,
@@ -278,32 +282,16 @@ class Membership:
                             self.links.lost(answer, by=member)
                         elif isinstance(answer, WorkerUsage):
                             member.usage = answer
-                        elif answer.epoch in member.epochs:  # else of a link that is over
+                        elif any(
+                            each.source_id == answer.epoch and each.is_linked
+                            for each in member.sources
+                        ):  # else of a link that is over
                             self.engine.on_draft_result(answer)
         finally:
             if member.connection is not None:
                 member.connection = member.usage = None
                 self.links.unlink(member)
             await connection.close()
-
-    @contextmanager
-    def _owned(self, member: Member[DrafterConnection], instance_id: str) -> Iterator[None]:
-        """Claim a drafter process before its session is opened, which would end any other one.
-
-        Raises:
-            PreconditionError: another member is that process, under another address.
-        """
-        owner = self._owners.setdefault(instance_id, member)
-        if owner is not member:
-            member.retry_s = _TWIN_S
-            raise PreconditionError(
-                f"drafter {member.address} is a member already, as {owner.address}: "
-                f"both are instance {instance_id}"
-            )
-        try:
-            yield
-        finally:
-            del self._owners[instance_id]
 
     async def _follow(self, name: DrafterName) -> None:
         """Every address of a name is a drafter; one that left the name goes when it is lost.

@@ -65,6 +65,10 @@ class Supervised:
         """It does its work from now on: the next failure is judged by how long it did."""
         self._works_since_s = self._clock()
 
+    def never_worked(self) -> None:
+        """What it seemed to do was of no use: the next failure is one of a row."""
+        self._works_since_s = None
+
     def started_over(self) -> None:
         """The peer is another one than before: forget how often that one failed."""
         self._back_off.reset()

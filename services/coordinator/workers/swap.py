@@ -1,8 +1,8 @@
-"""Hot swap of the drafter: bring the new one up, warm it, cut over, let the old one go.
+"""Hot swap of the drafter: load or join, warm up, cut over, drain, let the old one go.
 
-The old drafter drafts until the new one has caught up with every live request; a step in flight at
-the cut-over still gets its drafts from the old one. Whatever fails before the cut-over leaves the
-old one in place. Drafts cannot change the output, so neither can a swap.
+What happens to the two draft sources meanwhile is told in `core.draft_source`. Whatever fails
+before the cut-over leaves the old one in place. Whoever ordered a swap is told in time: what has to
+be cleaned up takes no longer than that from them, and until it is done the next swap is refused.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from minedraft.services.coordinator.workers.members import Member
 from minedraft.services.coordinator.workers.warm_up import WarmUp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
-    from minedraft.services.coordinator.workers.links import Formed
+    from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.workers.membership import Membership
     from minedraft.transport.worker_client import DrafterConnection
     from minedraft.types import ModelInfo
@@ -63,9 +63,13 @@ class Swapper:
         self._engine = membership.engine
         self._clock = clock
         self._is_busy = False
+        self._clean_up: asyncio.Task[None] | None = None
+        """What the last swap had to put away; it may take longer than the swap."""
         self._warm_up = WarmUp(membership)
         self._until_s: float | None = None
         """Loop time at which it must have an answer; None: its own limits suffice."""
+        self._told_s: float | None = None
+        """Loop time until which it may put things away before it says so."""
         self.status = SwapStatus()
 
     async def swap(self, order: SwapOrder, timeout_s: float | None = None) -> SwapResult:
@@ -86,11 +90,14 @@ class Swapper:
         """
         if self._is_busy:
             raise SwapInProgressError("another swap of the drafter is under way")
+        if self._clean_up is not None and not self._clean_up.done():
+            raise SwapInProgressError("the last swap of the drafter is still being put away")
         self._is_busy = True
-        self._warm_up, self._until_s = WarmUp(self._membership), None
+        self._warm_up, self._until_s, self._told_s = WarmUp(self._membership), None, None
         if timeout_s is not None:
             told_s = min(timeout_s / 4, _TELL_S)
             self._until_s = asyncio.get_running_loop().time() + timeout_s - told_s
+            self._told_s = self._until_s + told_s / 2
         began = self._clock()
         log.info("swap.began", model=order.model, address=order.address)
         try:
@@ -134,21 +141,20 @@ class Swapper:
             if new is old:
                 check_draft_model(model, target, self._membership.num_token_ids)
                 await self._membership.links.hand_over(old)
-            formed, old_epoch, warm_up_ns = await self._take_over(old, new, model)
+            before = old.source if old else None
+            source, replaced, warm_up_ns = await self._take_over(old, new, model)
         except BaseException:
-            if new is old:
-                await asyncio.shield(self._go_back(new))
-            else:
-                if self._warm_up.epoch:
-                    await asyncio.shield(self._drop(new, self._warm_up.epoch))
-                await self._membership.leave(new)
+            await self._put_away(self._go_back(new) if new is old else self._send_away(new))
             raise
         try:
-            await self._drain(old_epoch)
+            await self._drain(replaced)
         finally:  # also if whoever ordered the swap has left: there is no way back
-            self._settle(old, new, formed)
-            await self._let_go(old, old_epoch, new)
-        return SwapResult(formed.epoch, model, self._clock() - began, warm_up_ns)
+            if replaced is not None:
+                self._membership.links.drop(replaced)
+            self._membership.links.take_back(new)
+            if old is not None:
+                await self._put_away(self._let_go(old, replaced or before, new))
+        return SwapResult(source.source_id, model, self._clock() - began, warm_up_ns)
 
     def _old(self, address: str) -> Drafter | None:
         """Find the drafter to replace; None: there is no drafter, the new one is the first."""
@@ -163,7 +169,8 @@ class Swapper:
         """Dial another drafter; it is compared in the handshake like any other."""
         if any(member.address == address for member in self._membership.drafters):
             raise PreconditionError(f"drafter {address} is a member already")
-        new: Drafter = Member("drafter", address, is_joining=True)
+        new: Drafter = Member("drafter", address)
+        self._membership.links.lend(new)
         self._membership.join(new)
         limit_s = self._at_most(_JOIN_S)
         try:
@@ -173,7 +180,7 @@ class Swapper:
                         raise new.refusal
                     await asyncio.sleep(_POLL_S)
         except BaseException as err:
-            await self._membership.leave(new)
+            await self._send_away(new)
             if isinstance(err, TimeoutError):
                 raise WorkerUnavailableError(
                     f"drafter {address} did not join within {limit_s:.3g} s: "
@@ -197,10 +204,10 @@ class Swapper:
             async with asyncio.timeout(limit_s):
                 loaded = await connection.load_model(model, target.tokenizer_fingerprint, _LOAD_S)
         except asyncio.CancelledError:
-            await asyncio.shield(self._drop(drafter, 0))  # it may be done just now
+            await self._put_away(self._drop(drafter, 0))  # it may be done just now
             raise
         except TimeoutError:
-            await asyncio.shield(self._drop(drafter, 0))
+            await self._put_away(self._drop(drafter, 0))
             raise WorkerUnavailableError(
                 f"drafter {drafter.address} was still loading {model!r} after {limit_s:.3g} s"
             ) from None
@@ -208,29 +215,31 @@ class Swapper:
 
     async def _take_over(
         self, old: Drafter | None, new: Drafter, model: ModelInfo
-    ) -> tuple[Formed, int, int]:
+    ) -> tuple[DraftSource, DraftSource | None, int]:
         """Link the new drafter, warm it up, cut over.
 
         A link that breaks in the warm-up is formed again, as long as the drafter itself is there.
 
         Returns:
-            The new link, the epoch of the old one (0: none), and how long this took.
+            The new source, the one that it replaced, and how long this took, ns.
         """
         began = self._clock()
         limit_s = self._at_most(_WARM_UP_S)
         try:
             async with asyncio.timeout(limit_s):
-                formed = await self._warm_up.run(new, model)
+                source = await self._warm_up.run(new, model)
         except TimeoutError:
             why = f": {self._warm_up.trouble}" if self._warm_up.trouble else ""
             raise WorkerUnavailableError(
                 f"drafter {new.address} did not catch up within {limit_s:.3g} s{why}"
             ) from None
-        old_epoch = old.link_epoch if old else 0  # another one than at first, if that was lost
-        self._engine.cut_over(old_epoch, formed.epoch)
+        replaced = old.source if old else None  # another one than at first, if that was lost
+        self._engine.cut_over(replaced, source)
+        if old is not None:  # nobody links it again on its way out
+            self._membership.links.lend(old)
         if new.info is not None:  # at once: its link may be lost and formed anew from here on
             new.info = replace(new.info, model=model)
-        return formed, old_epoch, self._clock() - began
+        return source, replaced, self._clock() - began
 
     def _at_most(self, limit_s: float) -> float:
         """Bound a part of the swap, so that whoever ordered it is told why before it gives up."""
@@ -238,48 +247,56 @@ class Swapper:
             return limit_s
         return max(min(limit_s, self._until_s - asyncio.get_running_loop().time()), 0.0)
 
-    async def _drain(self, old_epoch: int) -> None:
-        """Wait until no step in flight needs the old link."""
-        if old_epoch == 0:
+    async def _drain(self, replaced: DraftSource | None) -> None:
+        """Wait until no step in flight needs the old link; one that does goes on without drafts."""
+        if replaced is None:
             return
         try:
-            async with asyncio.timeout(_DRAIN_S):
-                await self._engine.until(lambda: not self._engine.core.uses(old_epoch))
+            async with asyncio.timeout(self._at_most(_DRAIN_S)):
+                await self._engine.until(lambda: not self._engine.core.uses(replaced))
         except TimeoutError:
-            log.warning("swap.not_drained", epoch=old_epoch)
+            log.warning("swap.not_drained", epoch=replaced.source_id)
 
-    def _settle(self, old: Drafter | None, new: Drafter, formed: Formed) -> None:
-        """Note who drafts now; at once, so that nobody links a member in between."""
-        if old is not None:
-            old_epoch, old.link_epoch, old.link_description = old.link_epoch, 0, ""
-            self._engine.drafter_down(old_epoch)
-        self._membership.links.take_back(new)
-        if new.warming_epoch != formed.epoch:  # lost while the old link drained
-            self._membership.links.unlink(new)  # a new one is formed like after any loss
-            return
-        new.link_epoch, new.warming_epoch = formed.epoch, 0
-        new.link_description = formed.description
+    # -- what is put away -------------------------------------------------------------------
 
-    async def _let_go(self, old: Drafter | None, old_epoch: int, new: Drafter) -> None:
-        """Drop the old link; if another process took over, the old one leaves altogether."""
-        if old is None:
-            return
-        if old_epoch:  # else both ends keep it for as long as the old process lives
-            await self._drop(old, old_epoch)
+    async def _put_away(self, work: Coroutine[None, None, None]) -> None:
+        """Have something done in any case; wait for it as long as there is time."""
+        before = self._clean_up
+        self._clean_up = asyncio.get_running_loop().create_task(
+            _after(before, work), name="swap clean-up"
+        )
+        left_s = None
+        if self._told_s is not None:
+            left_s = max(self._told_s - asyncio.get_running_loop().time(), 0.0)
+        await asyncio.wait((self._clean_up,), timeout=left_s)
+
+    async def _let_go(self, old: Drafter, source: DraftSource | None, new: Drafter) -> None:
+        """Give the old link up at its drafter; if another process took over, the old one leaves."""
+        if source is not None:  # else it keeps link and model for as long as it lives
+            await self._drop(old, source.source_id)
         if new is not old:
             await self._membership.leave(old)
+            self._membership.links.take_back(old)
+
+    async def _send_away(self, new: Drafter) -> None:
+        """Have a drafter leave that was to take over."""
+        if self._warm_up.source is not None:
+            await self._drop(new, self._warm_up.source.source_id)
+        await self._membership.leave(new)
+        self._membership.links.take_back(new)
 
     async def _go_back(self, drafter: Drafter) -> None:
         """Have a drafter give the new model up and go on with the one that drafts."""
-        if self._warm_up.epoch:  # its end of that link may stand
-            await self._drop(drafter, self._warm_up.epoch)
+        if self._warm_up.source is not None:  # its end of that link may stand
+            await self._drop(drafter, self._warm_up.source.source_id)
         await self._drop(drafter, 0)
         try:
             if drafter.connection is not None:  # without a link that stands it cannot go back
                 drafter.info = await drafter.connection.get_info(_CALL_S)
         except MineDraftError as err:
             log.warning("swap.model_unknown", drafter=drafter.address, why=str(err))
-        self._membership.links.take_back(drafter)
+        finally:
+            self._membership.links.take_back(drafter)
 
     async def _drop(self, drafter: Drafter, epoch: int) -> None:
         if drafter.connection is None:
@@ -288,3 +305,13 @@ class Swapper:
             await drafter.connection.drop_link(epoch, _CALL_S)
         except MineDraftError as err:
             log.warning("swap.not_dropped", epoch=epoch, why=str(err))
+
+
+async def _after(before: asyncio.Task[None] | None, work: Coroutine[None, None, None]) -> None:
+    """Do one thing after another; what goes wrong is logged, and nobody else hears of it."""
+    if before is not None:
+        await asyncio.wait((before,))
+    try:
+        await work
+    except Exception:
+        log.exception("swap.not_put_away")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from minedraft.errors import IncompatibleWorkerError
 from minedraft.packets.spec import Transport
 from minedraft.security.config import is_loopback
+from minedraft.services.coordinator.config import AUTO
 
 if TYPE_CHECKING:
     from minedraft.plans import WorkerInfo
 
-AUTO: Final = "auto"
 BEST_FIRST: Final = (Transport.NCCL, Transport.GLOO, Transport.GRPC)
 """What AUTO tries on one machine; `local` is for tests and has to be asked for."""
 _MAX_REMEMBERED: Final = 64

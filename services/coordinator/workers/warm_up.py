@@ -1,6 +1,6 @@
-"""A drafter that shall take over is linked and brought up to date; what breaks is tried again.
+"""Links a drafter that shall take over and waits until it has caught up; tries again what breaks.
 
-Decides nothing of the drafter that it replaces: see `swap`.
+Decides nothing of the drafter that it replaces: see `swap`, and `core.draft_source` for the whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minedraft.errors import IncompatibleWorkerError, MineDraftError, WorkerUnav
 from minedraft.repeats import Repeats
 
 if TYPE_CHECKING:
-    from minedraft.services.coordinator.workers.links import Formed
+    from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.workers.members import Member
     from minedraft.services.coordinator.workers.membership import Membership
     from minedraft.transport.worker_client import DrafterConnection
@@ -39,23 +39,28 @@ class WarmUp:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._engine = membership.engine
-        self.epoch = 0
-        """Of the last link that was begun; 0: none yet."""
+        self.source: DraftSource | None = None
+        """The last one that was begun."""
         self.trouble = ""
         """What it had to try again after."""
         self._repeats = Repeats()
 
-    async def run(self, new: Drafter, model: ModelInfo) -> Formed:
-        """Return a link whose drafter has caught up; try again while that may help."""
+    async def run(self, new: Drafter, model: ModelInfo) -> DraftSource:
+        """Return a source that is warm; try again while that may help.
+
+        Raises:
+            IncompatibleWorkerError: drafter and verifier share no transport.
+            MineDraftError: the drafter left, or no link formed in several attempts.
+        """
         connection = new.connection
         num_unformed = 0
         pause_s = min(self._membership.linker.config.reconnect_s, _LONGEST_PAUSE_S)
         while True:
             if connection is None or new.connection is not connection:
                 raise WorkerUnavailableError(f"drafter {new.address} left during the swap")
-            self.epoch = self._membership.linker.next_epoch()
+            source = self.source = self._membership.linker.begin(new, model)
             try:
-                formed = await self._membership.linker.form(new, self.epoch)
+                await self._membership.linker.form(new, source)
             except IncompatibleWorkerError:
                 raise
             except MineDraftError as err:
@@ -64,27 +69,22 @@ class WarmUp:
                     raise
                 self._note(str(err))
             else:
-                if await self._catches_up(new, connection, model, formed.epoch):
-                    return formed
+                await self._catch_up(source, connection)
+                if source.is_warm:
+                    return source
                 num_unformed = 0
                 self._note("its link was lost while it warmed up")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _catches_up(
-        self, new: Drafter, connection: DrafterConnection, model: ModelInfo, epoch: int
-    ) -> bool:
-        """Warm a drafter up over a link; False: the link was lost meanwhile."""
-        if new.connection is not connection:
-            return False
-        new.warming_epoch = epoch
-        self._engine.warm_up(model, epoch, connection.send)
+    async def _catch_up(self, source: DraftSource, connection: DrafterConnection) -> None:
+        """Return when a source is warm, or gone."""
+        self._engine.warm_up(source, connection.send)
         try:
-            await self._engine.until(lambda: self._engine.core.is_ready(epoch))
+            await self._engine.until(lambda: source.is_warm or source.is_gone)
         except BaseException:
-            self._membership.links.stop_warming(new)
+            self._membership.links.drop(source)
             raise
-        return epoch in self._engine.core.warming_epochs
 
     def _note(self, trouble: str) -> None:
         self.trouble = trouble

@@ -229,7 +229,7 @@ async def test_a_lost_drafter_means_no_drafts_from_the_next_step_on():
     world.engine.submit([make_sample("r", max_tokens=40)])
     world.verify()
     assert world.verify_plans[-1].rows[0].num_draft_tokens == 4
-    world.engine.drafter_down(1)
+    world.drafter_down(1)
     world.draft_plans.clear()
     world.verify()
     assert world.verify_plans[-1].rows[0].num_draft_tokens == 0
@@ -482,7 +482,9 @@ async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
         world.verify()
     num_spans = len(world.engine.timeline.spans(since_unix_ns=-1))
     world.warm_up(2)
-    waiting = asyncio.ensure_future(world.engine.until(lambda: world.core.is_ready(2)))
+    waiting = asyncio.ensure_future(
+        world.engine.until(lambda: not world.core.sources.warming or world.sources[2].is_warm)
+    )
     await settled()
     assert not waiting.done()
     assert {plan.epoch for plan in world.draft_plans} == {1, 2}
@@ -490,16 +492,16 @@ async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
     await waiting
     lanes = [span.lane for span in world.engine.timeline.spans(since_unix_ns=-1)]
     assert lanes.count("draft") == len(lanes[num_spans:]) + lanes[:num_spans].count("draft")
-    world.engine.cut_over(1, 2)
-    assert world.core.uses(1), "steps in flight are still the old one's"
-    drained = asyncio.ensure_future(world.engine.until(lambda: not world.core.uses(1)))
+    world.cut_over(1, 2)
+    assert world.uses(1), "steps in flight are still the old one's"
+    drained = asyncio.ensure_future(world.engine.until(lambda: not world.uses(1)))
     await settled()
     assert not drained.done()
     world.draft()
     world.verify()
     world.verify()
     await drained
-    world.engine.drafter_down(1)
+    world.drafter_down(1)
     world.run_dry()
     for i, sample in enumerate(samples):
         tokens, ends = await read(sample.stream)
@@ -529,7 +531,7 @@ async def test_a_lost_drafter_leaves_nothing_behind_in_the_timeline():
     world.verify()
     world.drafter_up(1)
     world.verify()
-    world.engine.drafter_down(1)
+    world.drafter_down(1)
     world.draft_plans.clear()
     world.run_dry()
     assert not world.engine.timeline._prefill_rows
@@ -541,12 +543,14 @@ async def test_who_waits_is_woken_when_a_warming_drafter_is_lost():
     world.engine.submit([make_sample("r", max_tokens=40)])
     world.verify()
     world.warm_up(2)
-    waiting = asyncio.ensure_future(world.engine.until(lambda: world.core.is_ready(2)))
+    waiting = asyncio.ensure_future(
+        world.engine.until(lambda: not world.core.sources.warming or world.sources[2].is_warm)
+    )
     await settled()
     assert not waiting.done()
-    world.engine.drafter_down(2)
+    world.drafter_down(2)
     await waiting
-    assert world.core.warming_epochs == ()
+    assert world.core.sources.warming == ()
 
 
 async def test_who_waits_for_the_old_drafter_to_drain_is_woken_when_the_verifier_is_lost():
@@ -555,8 +559,8 @@ async def test_who_waits_for_the_old_drafter_to_drain_is_woken_when_the_verifier
     world.drafter_up(1)
     world.engine.submit([make_sample("r", max_tokens=40)])
     world.verify()
-    assert world.core.uses(1)
-    waiting = asyncio.ensure_future(world.engine.until(lambda: not world.core.uses(1)))
+    assert world.uses(1)
+    waiting = asyncio.ensure_future(world.engine.until(lambda: not world.uses(1)))
     await settled()
     world.engine.verifier_lost()
     await settled()
@@ -573,7 +577,8 @@ async def test_a_wait_that_was_given_up_disturbs_nobody():
     await settled()
     waiting.cancel()
     await settled()
-    world.engine.drafter_down(1)
+    world.drafter_up(1)
+    world.drafter_down(1)
     assert waiting.cancelled()
 
 

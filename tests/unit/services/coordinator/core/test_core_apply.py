@@ -8,6 +8,7 @@ import pytest
 
 from minedraft.plans import RowResult, StepTiming, VerifyResult
 from minedraft.services.coordinator.core.core import Core
+from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Request
 from minedraft.types import Mode, ModelInfo, RequestId, RowError, RowParams
@@ -36,7 +37,7 @@ def decoding(*names_and_lengths: int) -> tuple[CoreModel, VerifyResult]:
 def test_a_simulator_is_a_short_loop():
     core = Core(PSD)
     core.verifier_up(ModelInfo("t", 50, 200, "f", "float32", block_size=4, num_blocks=100))
-    core.drafter_up(ModelInfo("d", 50, 200, "f", "float32"), 1)
+    core.serve(DraftSource(1, ModelInfo("d", 50, 200, "f", "float32")))
     requests = [Request(RequestId(f"r{i}"), (1, 2, 3), RowParams(), 10) for i in range(6)]
     for request in requests:
         core.submit(request)

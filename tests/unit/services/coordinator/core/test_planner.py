@@ -93,12 +93,12 @@ def test_a_drafter_whose_drafts_did_not_come_is_not_waited_for_again_until_it_sp
 def test_a_warming_drafter_is_told_of_everybody_and_drafts_for_nobody():
     model = busy()
     new = model.warm_up()
-    assert not model.core.is_ready(new)
+    assert not model.sources[new].is_warm
     model.plan()
     assert set(model.doubles[new].rows) == {r.row_id for r in model.core.requests.values()}
     while model.draft_answers:
         model.draft_answer()
-    assert model.core.is_ready(new)
+    assert model.sources[new].is_warm
     assert drafted_by(model) == {1}
     finish(model)
 
@@ -110,11 +110,11 @@ def test_one_that_is_behind_is_told_again_until_it_has_caught_up():
         model.plan()
         while model.draft_answers:
             model.draft_answer()
-        assert not model.core.is_ready(new)
+        assert not model.sources[new].is_warm
     model.plan()
     while model.draft_answers:
         model.draft_answer()
-    assert model.core.is_ready(new)
+    assert model.sources[new].is_warm
     finish(model)
 
 
@@ -122,7 +122,7 @@ def test_with_nobody_to_tell_of_it_is_warm_at_once():
     model = CoreModel(MODE)
     new = model.warm_up()
     model.plan()
-    assert model.core.is_ready(new)
+    assert model.sources[new].is_warm
 
 
 def test_after_the_cut_over_steps_in_flight_still_get_their_drafts_from_the_old_one():
@@ -131,11 +131,11 @@ def test_after_the_cut_over_steps_in_flight_still_get_their_drafts_from_the_old_
     model.plan()
     while model.draft_answers:
         model.draft_answer()
-    assert model.core.uses(1)
+    assert model.core.uses(model.sources[1])
     model.cut_over(1, new)
     model.check()
-    assert model.core.uses(1)
-    while model.core.uses(1):
+    assert model.core.uses(model.sources[1])
+    while model.core.uses(model.sources[1]):
         model.rotate(nothing)
         model.check()
     model.drop_drafter(1)
@@ -148,7 +148,7 @@ def test_the_old_one_is_told_of_rows_that_end_until_it_is_dropped():
     new = model.warm_up()
     drafted_by(model)
     model.cut_over(1, new)
-    while model.core.uses(1):
+    while model.core.uses(model.sources[1]):
         model.rotate(nothing)
     for request_id in list(model.live):
         model.abort(request_id)
@@ -164,6 +164,6 @@ def test_a_warming_drafter_that_is_lost_changes_nothing():
     new = model.warm_up()
     model.plan()
     model.drop_drafter(new)
-    assert model.core.is_ready(new), "nothing more to wait for"
+    assert model.sources[new].is_gone
     assert drafted_by(model) == {1}
     finish(model)

@@ -57,10 +57,17 @@ def pair(
     return Linker(config, verifier), verifier, drafter
 
 
+async def form(linker, drafter):
+    source = linker.begin(drafter, MODEL)
+    await linker.form(drafter, source)
+    return source
+
+
 async def test_both_ends_get_the_same_order_and_the_receiver_describes_it():
     linker, verifier, drafter = pair()
-    formed = await linker.form(drafter, linker.next_epoch())
-    assert (formed.epoch, formed.description) == (1, "receiving")
+    source = await form(linker, drafter)
+    assert (source.source_id, source.description) == (1, "receiving")
+    assert (source.model, drafter.sources) == (MODEL, (source,))
     assert verifier.connection.specs == drafter.connection.specs
     (spec,) = verifier.connection.specs
     assert (spec.transport, spec.max_rows, spec.max_draft_tokens) == (Transport.GRPC, 9, 5)
@@ -71,15 +78,16 @@ async def test_every_attempt_has_a_new_epoch_and_a_new_name():
     linker, verifier, drafter = pair()
     drafter.connection.error = WorkerUnavailableError("no route")
     with pytest.raises(WorkerUnavailableError):
-        await linker.form(drafter, linker.next_epoch())
+        await form(linker, drafter)
     drafter.connection.error = None
-    assert (await linker.form(drafter, linker.next_epoch())).epoch == 2
+    assert (await form(linker, drafter)).source_id == 2
+    assert [source.source_id for source in drafter.sources] == [2], "the first one is over"
     assert len({spec.name for spec in verifier.connection.specs}) == 2
 
 
 async def test_under_rejection_distributions_travel():
     linker, verifier, drafter = pair(acceptance="rejection", link_address="public:9")
-    await linker.form(drafter, linker.next_epoch())
+    await form(linker, drafter)
     (spec,) = verifier.connection.specs
     assert (spec.q_width, spec.verifier_address) == (7, "public:9")
 
@@ -89,7 +97,7 @@ async def test_an_end_that_fails_takes_the_other_down_and_its_error_is_told_bare
     verifier.connection.gate = asyncio.Event()
     drafter.connection.error = WorkerUnavailableError("no route")
     with pytest.raises(WorkerUnavailableError, match="no route"):
-        await linker.form(drafter, linker.next_epoch())
+        await form(linker, drafter)
     assert verifier.connection.was_cancelled
 
 
@@ -97,7 +105,7 @@ async def test_an_end_that_fails_takes_the_other_down_and_its_error_is_told_bare
 async def test_a_link_whose_end_left_while_it_was_formed_is_none(who):
     linker, verifier, drafter = pair()
     gate = verifier.connection.gate = asyncio.Event()
-    forming = asyncio.ensure_future(linker.form(drafter, linker.next_epoch()))
+    forming = asyncio.ensure_future(form(linker, drafter))
     for _ in range(3):
         await asyncio.sleep(0)
     {"verifier": verifier, "drafter": drafter}[who].connection = End("another session")
@@ -109,12 +117,12 @@ async def test_a_link_whose_end_left_while_it_was_formed_is_none(who):
 async def test_a_link_that_was_lost_before_both_ends_had_answered_is_none():
     linker, verifier, drafter = pair()
     gate = drafter.connection.gate = asyncio.Event()
-    epoch = linker.next_epoch()
-    forming = asyncio.ensure_future(linker.form(drafter, epoch))
+    source = linker.begin(drafter, MODEL)
+    forming = asyncio.ensure_future(linker.form(drafter, source))
     for _ in range(3):
         await asyncio.sleep(0)
     assert verifier.connection.specs
-    linker.note_lost(epoch)
+    source.end()
     gate.set()
     with pytest.raises(WorkerUnavailableError, match="link 1 was lost as soon as it was formed"):
         await forming
@@ -124,7 +132,7 @@ async def test_an_end_that_is_not_there_is_said_so():
     linker, _, drafter = pair()
     drafter.connection = None
     with pytest.raises(WorkerUnavailableError, match="one of its ends is not there"):
-        await linker.form(drafter, linker.next_epoch())
+        await form(linker, drafter)
 
 
 async def test_auto_goes_on_with_grpc_where_gloo_does_not_form_and_says_so():
@@ -132,12 +140,12 @@ async def test_auto_goes_on_with_grpc_where_gloo_does_not_form_and_says_so():
     linker, verifier, drafter = pair(link="auto", near=both, far=both, at="127.0.0.1:1")
     drafter.connection.error = WorkerUnavailableError("the peer did not come")
     with capture_logs() as logs, pytest.raises(WorkerUnavailableError):
-        await linker.form(drafter, linker.next_epoch())
+        await form(linker, drafter)
     drafter.connection.error = None
     (fallen,) = logs
     assert (fallen["event"], fallen["failed"], fallen["to"]) == ("link.falls_back", "gloo", "grpc")
-    formed = await linker.form(drafter, linker.next_epoch())
-    assert formed.description == "receiving (auto: gloo did not form)"
+    source = await form(linker, drafter)
+    assert source.description == "receiving (auto: gloo did not form)"
     transports = [spec.transport for spec in verifier.connection.specs]
     assert transports == [Transport.GLOO, Transport.GRPC]
 
@@ -147,19 +155,19 @@ async def test_an_end_that_leaves_says_nothing_about_the_transport():
     linker, verifier, drafter = pair(link="auto", near=both, far=both, at="127.0.0.1:1")
     gate = drafter.connection.gate = asyncio.Event()
     drafter.connection.error = WorkerUnavailableError("the connection was closed")
-    forming = asyncio.ensure_future(linker.form(drafter, linker.next_epoch()))
+    forming = asyncio.ensure_future(form(linker, drafter))
     for _ in range(3):
         await asyncio.sleep(0)
     drafter.connection = End("another session")
     gate.set()
     with pytest.raises(WorkerUnavailableError, match="was closed"):
         await forming
-    await linker.form(drafter, linker.next_epoch())
+    await form(linker, drafter)
     assert verifier.connection.specs[-1].transport is Transport.GLOO
 
 
 async def test_ends_without_a_common_transport_are_refused():
     linker, verifier, drafter = pair(link="auto", near=("gloo",), far=("grpc",))
     with pytest.raises(IncompatibleWorkerError):
-        await linker.form(drafter, linker.next_epoch())
+        await form(linker, drafter)
     assert verifier.connection.specs == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from minedraft.plans import WorkerIdentity, WorkerInfo
+from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.workers.members import Member
 from minedraft.types import ModelInfo
 
@@ -21,11 +22,13 @@ def test_the_status_tells_what_is_known():
         "host:1",
         info=WorkerInfo(IDENTITY, MODEL, ()),
         connection=object(),
-        link_epoch=4,
-        warming_epoch=5,
-        link_description="grpc",
         last_error="was lost",
     )
+    serving, warming = DraftSource(4, MODEL, description="grpc"), DraftSource(5, MODEL)
+    for source in (serving, warming):
+        member.begin(source)
+    serving.serve()
+    warming.warm_up()
     status = member.status()
     assert (status.connected, status.identity, status.model) == (True, IDENTITY, MODEL)
     assert (status.link_epoch, status.link_description) == (4, "grpc")

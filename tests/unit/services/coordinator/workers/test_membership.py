@@ -26,7 +26,7 @@ async def world(monkeypatch):
 
 async def test_a_verifier_and_a_drafter_join_and_are_linked(world):
     verifier, drafter = world.verifier(), world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     assert verifier.formed == drafter.formed == [1]
     assert world.membership.model == verifier.info.model
     status = world.membership.status()
@@ -42,7 +42,7 @@ async def test_a_drafter_waits_for_a_verifier_to_be_compared_with(world):
     await settled()
     assert not drafter.is_open
     world.verifier()
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
 
 
 async def test_a_drafter_with_another_vocabulary_is_refused_and_the_service_goes_on(world):
@@ -81,7 +81,7 @@ async def test_a_drafter_with_a_shorter_context_drafts_up_to_it(world):
     world.verifier()
     drafter = world.drafter()
     drafter.info = replace(drafter.info, model=replace(drafter.info.model, max_model_len=12))
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     sample = make_sample("r", max_tokens=30)
     world.engine.submit([sample])
     num_drafts_by_len = {}
@@ -115,37 +115,37 @@ async def test_a_verifier_that_comes_back_must_have_the_same_model(world):
 
 async def test_losing_the_verifier_takes_the_links_down_and_they_are_formed_again(world):
     verifier, drafter = world.verifier(), world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     verifier.end()
     await world.until(lambda: world.core.verifier_info is None)
-    assert world.core.epoch == 0
+    assert world.core.sources.newest == 0
     assert verifier.is_closed
     world.verifier()
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
     assert drafter.formed == [1, 2]
 
 
 async def test_losing_the_drafter_means_no_drafts_until_it_is_back(world):
     world.verifier()
     drafter = world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     drafter.end()
-    await world.until(lambda: world.core.epoch == 0)
+    await world.until(lambda: world.core.sources.newest == 0)
     assert world.membership.drafters[0].status().connected is False
     assert drafter.is_closed
     world.drafter()
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
 
 
 @pytest.mark.parametrize("who", ["verifier", "drafter"])
 async def test_a_lost_link_is_formed_anew_whoever_says_so(world, who):
     workers = {"verifier": world.verifier(), "drafter": world.drafter()}
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     workers[who].say(LinkLost(1, "cable"))
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
     workers["verifier"].say(LinkLost(1, "told twice"))
     await settled()
-    assert world.core.epoch == 2
+    assert world.core.sources.newest == 2
 
 
 async def test_a_link_that_does_not_form_is_tried_again_and_said_so(world):
@@ -155,7 +155,7 @@ async def test_a_link_that_does_not_form_is_tried_again_and_said_so(world):
     member = world.membership.drafters[0]
     await world.until(lambda: member.last_error == "link: no route")
     drafter.form_error = None
-    await world.until(lambda: bool(world.core.epoch))
+    await world.until(lambda: bool(world.core.sources.newest))
     assert member.last_error == ""
 
 
@@ -168,9 +168,9 @@ async def test_a_drafter_that_leaves_while_its_link_is_formed_gets_none(world):
     await world.until(lambda: drafter.is_closed)
     gate.set()
     await settled()
-    assert world.core.epoch == 0
+    assert world.core.sources.newest == 0
     world.drafter()
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
     assert verifier.formed == [1, 2]
 
 
@@ -180,9 +180,9 @@ async def test_one_whose_link_does_not_form_does_not_hold_up_the_other(world):
     gate = slow.form_gate = asyncio.Event()
     await world.until(lambda: slow.formed == [1])
     world.drafter("drafter-b:1")
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
     gate.set()
-    await world.until(lambda: len(world.core._drafters.epochs) == 2)
+    await world.until(lambda: len(world.sources) == 2)
 
 
 async def test_a_link_that_is_lost_before_it_is_entered_is_formed_anew(world):
@@ -194,7 +194,7 @@ async def test_a_link_that_is_lost_before_it_is_entered_is_formed_anew(world):
     await settled()
     drafter.form_gate = None
     gate.set()
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
     assert drafter.formed == [1, 2]
 
 
@@ -210,38 +210,6 @@ async def test_a_request_that_the_verifier_hangs_at_is_given_up(world):
     assert sample.request.is_finished
     with pytest.raises(ProtocolError, match="failed 3 times"):
         await read(sample.stream)
-
-
-async def test_a_process_under_two_addresses_is_one_drafter(world, monkeypatch):
-    """A session ends the one before it: each member would take it from the other for ever."""
-    monkeypatch.setattr(membership_module, "_TWIN_S", 0.0)
-    world.verifier()
-    first = world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
-    alias = world.alias(first, "drafter-b:1")
-    await world.until(lambda: world.num_dials["drafter-b:1"] > 9)
-    twin = world.membership.drafters[1].status()
-    assert not alias.is_open
-    assert not twin.connected
-    assert twin.last_error == (
-        "drafter drafter-b:1 is a member already, as drafter:1: "
-        f"both are instance {first.info.identity.instance_id}"
-    )
-    assert world.core._drafters.epochs == (1,)
-    first.end()  # one of the two ways there
-    await world.until(lambda: world.core.epoch == 2)
-    assert alias.is_open
-
-
-async def test_a_twin_is_dialled_again_after_a_long_pause(world):
-    world.verifier()
-    first = world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
-    world.alias(first, "drafter-b:1")
-    await world.until(lambda: "already" in world.membership.drafters[1].last_error)
-    num_dials = world.num_dials["drafter-b:1"]
-    await settled()
-    assert world.num_dials["drafter-b:1"] == num_dials
 
 
 async def test_a_name_with_the_address_of_a_member_brings_no_second_one(monkeypatch):
@@ -261,12 +229,14 @@ async def test_a_name_with_the_address_of_a_member_brings_no_second_one(monkeypa
 async def test_two_drafters_share_the_batches_and_one_takes_all_when_the_other_goes(world):
     world.verifier()
     first, second = world.drafter(), world.drafter("drafter-b:1")
-    await world.until(lambda: len(world.core._drafters.epochs) == 2)
-    assert {world.core._drafters.of_batch(b)[0] for b in range(2)} == {1, 2}
+    await world.until(lambda: len(world.sources) == 2)
+    assert {world.core.sources.of_batch(b).source_id for b in range(2)} == {1, 2}
     first.end()
-    await world.until(lambda: len(world.core._drafters.epochs) == 1)
+    await world.until(lambda: len(world.sources) == 1)
     assert second.is_open
-    assert {world.core._drafters.of_batch(b)[0] for b in range(2)} == {world.core.epoch}
+    assert {world.core.sources.of_batch(b).source_id for b in range(2)} == {
+        world.core.sources.newest
+    }
 
 
 async def test_a_nonsense_answer_ends_the_verifiers_session_and_the_output_stays_the_same(world):
@@ -301,25 +271,25 @@ async def test_who_holds_the_verifier_is_said_and_drafters_are_left_to_it(world)
     assert world.num_dials[DRAFTER] == 0
     assert "does not hold the verifier" in status()[1].last_error
     verifier.held_by = drafter.held_by = ""
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     assert [worker.last_error for worker in status()[:2]] == ["", ""]
 
 
 async def test_drafters_are_given_back_when_the_verifier_belongs_to_another_coordinator(world):
     """Else one coordinator has the verifier, the other one its drafters."""
     verifier, drafter = world.verifier(), world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     verifier.end()
     verifier = world.verifier()
     verifier.held_by = "coordinator b"
     await world.until(lambda: not drafter.is_open)
     assert drafter.is_closed
     member = world.membership.drafters[0]
-    assert (member.connection, member.link_epoch) == (None, 0)
+    assert (member.connection, member.sources) == (None, ())
     await settled()
     assert not drafter.is_open
     verifier.held_by = ""
-    await world.until(lambda: world.core.epoch == 2)
+    await world.until(lambda: world.core.sources.newest == 2)
 
 
 async def test_drafters_stay_while_the_verifier_may_come_back_and_not_for_longer(monkeypatch):
@@ -327,13 +297,13 @@ async def test_drafters_stay_while_the_verifier_may_come_back_and_not_for_longer
         monkeypatch.setattr(membership_module, "_KEEP_DRAFTERS_S", keep_s)
         async with MembershipWorld(monkeypatch) as world:
             verifier, drafter = world.verifier(), world.drafter()
-            await world.until(lambda: world.core.epoch == 1)
+            await world.until(lambda: world.core.sources.newest == 1)
             verifier.end()
             await world.until(lambda: world.core.verifier_info is None)
             await settled()
             assert drafter.is_open is is_kept
             world.verifier()
-            await world.until(lambda: world.core.epoch == 2)
+            await world.until(lambda: world.core.sources.newest == 2)
 
 
 async def test_a_drafter_of_another_coordinator_is_asked_again_and_joins_when_it_is_free(world):
@@ -344,7 +314,7 @@ async def test_a_drafter_of_another_coordinator_is_asked_again_and_joins_when_it
     await world.until(lambda: "belongs to coordinator b" in member.last_error)
     assert world.core.verifier_info is not None
     drafter.held_by = ""
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
 
 
 async def test_a_request_that_three_verifier_processes_died_of_is_given_up(world):
@@ -387,7 +357,7 @@ async def test_a_session_that_ends_otherwise_blames_nobody(world, why):
 async def test_what_a_drafter_says_it_holds_is_in_the_status_while_it_is_there(world):
     world.verifier()
     drafter = world.drafter()
-    await world.until(lambda: world.core.epoch == 1)
+    await world.until(lambda: world.core.sources.newest == 1)
     drafter.say(WorkerUsage(8, 3, 2**30))
     await world.until(lambda: world.membership.status()[1].usage == WorkerUsage(8, 3, 2**30))
     drafter.end()
