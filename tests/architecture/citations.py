@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 FOLDERS = ("minedraft", "services", "tests", "benchmarks", "deploy", "proto", "docs", "constraints")
 CITED_FILE = re.compile(r"(?<![\w.*/{-])([\w./-]*\w\.(?:md|proto|toml|mk|py|sh))\b(?!-)")
-PLACEHOLDER = re.compile(r"[A-Z]{2,}\.py$")
-"""A word in capitals stands for a name."""
+CITED_PATH = re.compile(
+    rf"(?<![\w/.<{{*-])((?:{'|'.join(FOLDERS)}|data|models)/[\w./-]*\w)(?![\w/*{{<-])"
+)
+PLACEHOLDER = re.compile(r"[A-Z]{2,}(?!.*\.md$)")
+"""A word in capitals stands for a name; documents in capitals are meant as they are."""
+OF_OTHERS = {"deploy/coordinator"}
+"""kubectl's word for a Deployment."""
 RECORD = re.compile(r"\bADR (\d+)")
 LABEL = re.compile(
     r"\b(?:[A-Z]\d{1,2}|(?i:invariant|finding|claim|section|chapter|criterion|item) #?[A-Z]?\d+)\b"
@@ -66,11 +71,16 @@ def missing_files(text: str, *, beside: Path = ROOT) -> list[str]:
         beside: The folder of the document, where a path with dots begins.
     """
     cited = {name.removeprefix("./") for name in CITED_FILE.findall(text)}
-    cited = {name for name in cited if not PLACEHOLDER.search(name)}
-    return sorted(
-        name
-        for name in cited
-        if not (beside / name).is_file() and not any(f.endswith(f"/{name}") for f in repository())
+    cited |= set(CITED_PATH.findall(text))
+    return sorted(name for name in cited - OF_OTHERS if not _is_there(name, beside))
+
+
+def _is_there(name: str, beside: Path) -> bool:
+    return (
+        (ROOT / name).exists()
+        or (beside / name).exists()
+        or any(f.endswith(f"/{name}") or f.startswith(f"/{name}") for f in repository())
+        or PLACEHOLDER.search(name) is not None
     )
 
 
