@@ -53,8 +53,13 @@ def repository() -> tuple[str, ...]:
     return tuple(f"/{path.relative_to(ROOT)}" for path in (*inside, *beside) if path.is_file())
 
 
-def prose(source: str) -> Iterator[str]:
-    """Yield docstrings and comments of a Python file, the strings under its fields too."""
+@cache
+def prose(path: Path) -> tuple[str, ...]:
+    """Docstrings and comments of a Python file, the strings under its fields too."""
+    return tuple(_prose((ROOT / path).read_text()))
+
+
+def _prose(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)

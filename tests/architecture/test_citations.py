@@ -40,7 +40,7 @@ def complaints(texts) -> list[str]:
 
 
 def test_docstrings_and_comments_cite_what_the_repository_has():
-    found = {relative(p): complaints(prose((ROOT / p).read_text())) for p in python_files()}
+    found = {relative(p): complaints(prose(p)) for p in python_files()}
     assert not {path: what for path, what in found.items() if what}
 
 
@@ -53,7 +53,7 @@ def test_every_option_that_a_docstring_or_comment_explains_is_one():
     named = {
         name: relative(path)
         for path in source_files()
-        for text in prose((ROOT / path).read_text())
+        for text in prose(path)
         for name in OPTION.findall(text)
     }
     assert named
