@@ -6,7 +6,7 @@ Lengths count tokens; times are nanoseconds. `transport.plan_codec` carries thes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
@@ -49,9 +49,8 @@ class OpenRow:
     """Drafter only: for its test kinds."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRow:
-    """One row of a draft step."""
+class DraftRow(NamedTuple):
+    """One row of a draft step; a tuple, because the coordinator makes one per row and step."""
 
     row_id: RowId
     base_len: int
@@ -74,9 +73,11 @@ class DraftPlan:
     closes: tuple[RowId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyRow:
-    """One row of a verify step: feed committed tokens, then drafts; sample at the end."""
+class VerifyRow(NamedTuple):
+    """One row of a verify step: feed committed tokens, then drafts; sample at the end.
+
+    A tuple, because the coordinator makes one per row and step.
+    """
 
     row_id: RowId
     base_len: int

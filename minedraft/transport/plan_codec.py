@@ -188,10 +188,7 @@ def verify_plan_to_proto(plan: VerifyPlan) -> verifier_pb2.VerifierSessionReques
         )
         for row in plan.opens
     ]
-    rows = [
-        verifier_pb2.VerifyRow(**{name: getattr(row, name) for name in VerifyRow.__slots__})
-        for row in plan.rows
-    ]
+    rows = [verifier_pb2.VerifyRow(**row._asdict()) for row in plan.rows]
     return verifier_pb2.VerifierSessionRequest(
         plan=verifier_pb2.VerifyPlan(
             step_id=plan.step_id,

@@ -143,7 +143,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         ] == want_draft_rows
         assert [o.row_id - 1 for o in rows.verify_opens] == want_opens
         assert [o.row_id - 1 for o in rows.draft_opens] == want_draft_opens
-        assert [r.arrival for r in rows.requests] == [row[0] for row in want_rows]
+        assert [r.arrival for r in rows.requests.values()] == [row[0] for row in want_rows]
         for i, length, computed, chunk, mine, _known in want_rows:
             if computed + chunk == length:
                 self.commit(i, min(accepted, mine) + 1)

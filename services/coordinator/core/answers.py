@@ -59,20 +59,18 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
 
 def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:
     """Raise ProtocolError unless `row` continues `request` within what was planned."""
-    if row == RowResult(row.row_id, request.num_tokens, (), error=row.error) and row.error:
-        return
-    must_sample = request.phase is not Phase.PREFILLING or (
-        request.num_computed == request.num_tokens
-    )
-    fits = (
-        row.error is None
-        and row.base_len == request.num_tokens
-        and bool(row.token_ids) == must_sample
-        and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
-        and len(row.token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
-        and all(0 <= token_id < vocab_size for token_id in row.token_ids)
-        and _has_its_logprobs(request, row, vocab_size)
-    )
+    num_tokens, token_ids = request.num_tokens, row.token_ids
+    if row.error is not None:
+        fits = row == RowResult(row.row_id, num_tokens, (), error=row.error)
+    else:
+        must_sample = request.phase is not Phase.PREFILLING or request.num_computed == num_tokens
+        fits = (
+            row.base_len == num_tokens
+            and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
+            and len(token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
+            and (not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size))
+            and _has_its_logprobs(request, row, vocab_size)
+        )
     if not fits:
         raise ProtocolError(
             f"row {row.row_id}: base_len {row.base_len}, {len(row.token_ids)} tokens, "

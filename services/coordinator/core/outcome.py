@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from minedraft.plans import RowResult
 from minedraft.services.coordinator.core.request import Request
@@ -13,8 +13,7 @@ ERROR: Final = "error"
 """Counted as the reason of a request that ends with an error; no caller sees it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """How much of a row's tokens belongs to the output."""
 
     num_tokens: int

@@ -122,10 +122,10 @@ class Planner:
         step = Step(
             step_id=self._next_step,
             batch=batch,
-            requests={r.row_id: r for r in rows.requests},
-            num_scheduled_tokens=sum(row.num_feed for row in rows.verify_rows),
-            num_draft_tokens={row.row_id: row.num_draft_tokens for row in rows.verify_rows},
-            source=limits.epoch if any(row.num_draft_tokens for row in rows.verify_rows) else 0,
+            requests=rows.requests,
+            num_scheduled_tokens=rows.num_scheduled_tokens,
+            num_draft_tokens=rows.num_draft_tokens,
+            source=limits.epoch if any(rows.num_draft_tokens.values()) else 0,
         )
         self._next_step += 1
         table.in_flight[batch] = step

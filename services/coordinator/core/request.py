@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Phase(Enum):
     """Where a request is in the ring."""
 
+    __hash__ = object.__hash__  # an Enum hashes its name, in Python; the table is asked often
+
     WAITING = "waiting"  # in the queue, owns nothing on the workers
     PREFILLING = "prefilling"  # in a batch; KV of prompt and old output is being built
     READY = "ready"  # KV is there up to the last committed token; may be drafted for
@@ -32,6 +34,8 @@ class Phase(Enum):
 
 class Event(Enum):
     """What can happen to a request."""
+
+    __hash__ = object.__hash__
 
     ADMIT = "admit"  # put into a batch
     PREFILLED = "prefilled"  # the first new token is committed
@@ -128,20 +132,16 @@ class Request:
     """Verifier processes that died with this request in flight since it last decoded."""
     max_token_id: int = 0
     """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
+    num_tokens: int = field(init=False)
+    """Committed length."""
+    max_len: int = field(init=False)
+    """Committed length at which the request ends at the latest."""
 
     def __post_init__(self) -> None:
+        self.num_tokens = len(self.prompt_token_ids) + len(self.output_token_ids)
+        self.max_len = len(self.prompt_token_ids) + self.max_tokens
         if not self.max_token_id:  # the samples of one long prompt do not all look for it
             self.max_token_id = max((*self.prompt_token_ids, *self.output_token_ids), default=0)
-
-    @property
-    def num_tokens(self) -> int:
-        """Committed length."""
-        return len(self.prompt_token_ids) + len(self.output_token_ids)
-
-    @property
-    def max_len(self) -> int:
-        """Committed length at which the request ends at the latest."""
-        return len(self.prompt_token_ids) + self.max_tokens
 
     @property
     def max_num_computed(self) -> int:
@@ -168,6 +168,7 @@ class Request:
     def go_on_from(self, token_ids: Sequence[int]) -> None:
         """Begin with output that was committed elsewhere."""
         self.output_token_ids = list(token_ids)
+        self.num_tokens = len(self.prompt_token_ids) + len(token_ids)
         self.max_token_id = max((self.max_token_id, *token_ids))
 
     def tail(self, start: int) -> tuple[int, ...]:
@@ -185,8 +186,11 @@ class Request:
             self.advance(Event.COMMIT)
             self.num_failed_steps = self.num_deaths = 0
         self.output_token_ids.extend(token_ids)
-        self.max_token_id = max((self.max_token_id, *token_ids))
+        self.num_tokens += len(token_ids)
         self.num_computed = self.num_tokens - 1
+        largest = max(token_ids, default=0)
+        if largest > self.max_token_id:  # noqa: PLR1730 max() would be slower, in every row
+            self.max_token_id = largest
 
     def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
         """Count what one verify step did with its drafts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step import Step
     from minedraft.types import RequestId
+
+
+_by_arrival = attrgetter("arrival")
 
 
 class RequestTable:
@@ -46,8 +50,10 @@ class RequestTable:
         """By epoch."""
         self._planned: set[RowId] = set()
         """Rows of the plan being made."""
-        self._num_promised: int | None = None
-        """Free blocks that drafts of the plan being made leave alone; None: not counted yet."""
+        self._promised_bound: int | None = None
+        """Of the plan being made; None: not computed yet."""
+        self._prefilling: list[Request] = []
+        """All that are in this phase, and some that were."""
         self._next_row = 1
 
     @property
@@ -58,7 +64,7 @@ class RequestTable:
     def members(self, batch: int) -> list[Request]:
         """Requests of a batch, oldest arrival first."""
         found = [self.live[request_id] for request_id in self.batches.members(batch)]
-        return sorted(found, key=lambda request: request.arrival)
+        return sorted(found, key=_by_arrival)
 
     def enqueue(self, request: Request) -> None:
         """A new request waits."""
@@ -82,13 +88,15 @@ class RequestTable:
             self.waiting.popleft()
             self.batches.add(request.request_id, target)
             request.advance(Event.ADMIT)
+            self._prefilling = [r for r in self._prefilling if r.phase is Phase.PREFILLING]
+            self._prefilling.append(request)
             request.row_id = RowId(self._next_row)
             self._next_row += 1
 
     def begin_plan(self) -> None:
         """A new plan is being made: nobody is in it yet."""
         self._planned.clear()
-        self._num_promised = None
+        self._promised_bound = None
 
     def allocate(self, request: Request, num_positions: int) -> bool:
         """Give `request` blocks for committed tokens and a place in the plan being made.
@@ -96,8 +104,12 @@ class RequestTable:
         Returns:
             False: it must sit this step out, or was itself preempted.
         """
-        need = self.blocks.blocks_for(num_positions) - len(request.block_ids)
-        while need > self.blocks.num_free:
+        blocks = self.blocks
+        if num_positions <= len(request.block_ids) * blocks.block_size:
+            self._planned.add(request.row_id)
+            return True
+        need = blocks.blocks_for(num_positions) - len(request.block_ids)
+        while need > blocks.num_free:
             victim = max(self._idle_requests(), key=lambda r: r.arrival, default=request)
             if victim is request and self.in_flight:
                 return False  # a step in flight may free blocks; nothing is lost by waiting
@@ -106,8 +118,7 @@ class RequestTable:
             self._requeue(victim)
             if victim is request:
                 return False
-        if need > 0:
-            request.block_ids += self.blocks.allocate(need)
+        request.block_ids += blocks.allocate(need)
         self._planned.add(request.row_id)
         return True
 
@@ -121,19 +132,16 @@ class RequestTable:
             How many of the drafts fit.
         """
         blocks, num_held = self.blocks, len(request.block_ids)
-        need = blocks.blocks_for(request.num_tokens + num_draft_tokens) - num_held
-        if need <= 0:
+        size, num_positions = blocks.block_size, request.num_tokens + num_draft_tokens
+        if num_positions <= num_held * size:
             return num_draft_tokens
-        if self._num_promised is None:
-            self._num_promised = self._count_promised()
-        own = max(blocks.blocks_for(request.num_tokens + 1) - num_held, 0)
-        granted = min(need, max(blocks.num_free - self._num_promised + own, 0))
-        if granted:
-            request.block_ids += blocks.allocate(granted)
-            self._num_promised -= own
-        if granted == need:
-            return num_draft_tokens
-        return len(request.block_ids) * blocks.block_size - request.num_tokens
+        need = blocks.blocks_for(num_positions) - num_held
+        num_free = blocks.num_free
+        if num_free - need < self._most_promised():
+            own = max(blocks.blocks_for(request.num_tokens + 1) - num_held, 0)
+            need = min(need, max(num_free - self._count_promised() + own, 0))
+        request.block_ids += blocks.allocate(need)
+        return min(num_draft_tokens, len(request.block_ids) * size - request.num_tokens)
 
     def end(self, request: Request) -> None:
         """A request is over, in whatever phase."""
@@ -192,14 +200,25 @@ class RequestTable:
         if len(owned) != len(set(owned)) or len(owned) != self.blocks.num_used:
             raise StateError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
 
+    def _most_promised(self) -> int:
+        """A bound of `_count_promised` that is cheap: most plans never come near it.
+
+        One that decodes has blocks for all tokens that its step drafts: it needs one more at most.
+        """
+        if self._promised_bound is None:
+            self._promised_bound = self.num_running + sum(
+                self.blocks.blocks_for(request.num_tokens)
+                for request in self._prefilling
+                if request.phase is Phase.PREFILLING
+            )
+        return self._promised_bound
+
     def _count_promised(self) -> int:
         """Free blocks that running requests may need before their next token is committed."""
         size, count = self.blocks.block_size, 0
-        drafts = {
-            row_id: k
-            for step in self.in_flight.values()
-            for row_id, k in step.num_draft_tokens.items()
-        }
+        drafts: dict[RowId, int] = {}
+        for step in self.in_flight.values():
+            drafts |= step.num_draft_tokens
         for request in self.live.values():
             row_id = request.row_id
             if not row_id:
@@ -245,4 +264,4 @@ class RequestTable:
         """Back into the queue, at its place by arrival: others may have been preempted before."""
         request.reset_worker_state()
         request.advance(Event.PREEMPT)
-        insort(self.waiting, request, key=lambda other: other.arrival)
+        insort(self.waiting, request, key=_by_arrival)

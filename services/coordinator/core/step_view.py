@@ -75,16 +75,21 @@ def view_decoding(
     requests: Iterable[Request], limits: Limits, block_size: int, acceptance: float
 ) -> list[DecodingSequence]:
     """Numbers of members in phase READY; `acceptance` is the mean of their draft source."""
-    service_k = limits.num_draft_tokens
+    service_k, max_len = limits.num_draft_tokens, limits.max_model_len
+    drafter_len, drafter_vocab = limits.drafter_max_len, limits.drafter_vocab_size
     views = []
     for request in requests:
         num_tokens = request.num_tokens
         wanted = request.speculation.num_draft_tokens
+        # A step that starts from L committed tokens emits at most k + 1, so L + k + 1 <= max_len;
+        # the drafter feeds positions up to L + k - 2 and needs them all.
+        end = min(request.max_len - 1, max_len - 1, drafter_len)
+        has_room = end > num_tokens and request.max_token_id < drafter_vocab
         views.append(
             DecodingSequence(
                 num_tokens,
                 service_k if wanted is None or wanted > service_k else wanted,
-                _headroom(request, num_tokens, limits),
+                end - num_tokens if has_room else 0,
                 len(request.block_ids) * block_size,
                 request.acceptance.mean(acceptance),
             )
@@ -95,15 +100,3 @@ def view_decoding(
 def view_prefilling(requests: Iterable[Request]) -> list[PrefillingSequence]:
     """Numbers of members in phase PREFILLING whose prompt is not fed to its end."""
     return [PrefillingSequence(r.num_tokens, r.num_tokens - r.num_computed) for r in requests]
-
-
-def _headroom(request: Request, num_tokens: int, limits: Limits) -> int:
-    """Most drafts that a step of this request has room for.
-
-    A step that starts from L committed tokens emits at most k + 1, so L + k + 1 <= max_len; the
-    drafter feeds positions up to L + k - 2 and needs them all.
-    """
-    if request.max_token_id >= limits.drafter_vocab_size:
-        return 0
-    end = min(request.max_len, limits.max_model_len)
-    return max(min(end - num_tokens - 1, limits.drafter_max_len - num_tokens), 0)

@@ -41,10 +41,10 @@ def blame(requests: Iterable[Request]) -> list[Request]:
 
 def apart(members: Sequence[Request]) -> list[list[Request]]:
     """Who may share a step: each suspect is alone. Try one group after the other."""
-    suspects = [request for request in members if _is_suspect(request)]
-    others = [request for request in members if not _is_suspect(request)]
+    suspects = [
+        request
+        for request in members
+        if request.num_failed_steps or request.num_deaths >= DEATHS_TO_BE_ALONE
+    ]
+    others = [r for r in members if r not in suspects] if suspects else list(members)
     return [*([request] for request in suspects), others]
-
-
-def _is_suspect(request: Request) -> bool:
-    return request.num_failed_steps > 0 or request.num_deaths >= DEATHS_TO_BE_ALONE

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step_view import Limits
+    from minedraft.types import RowId
 
 
 @dataclass(slots=True)
@@ -25,31 +26,37 @@ class StepRows:
     draft_opens: list[OpenRow] = field(default_factory=list)
     verify_rows: list[VerifyRow] = field(default_factory=list)
     verify_opens: list[OpenRow] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    requests: dict[RowId, Request] = field(default_factory=dict)
     """Owners of `verify_rows`, in order."""
+    num_draft_tokens: dict[RowId, int] = field(default_factory=dict)
+    """k of `verify_rows`."""
+    num_scheduled_tokens: int = 0
+    """Committed tokens that `verify_rows` feed."""
 
     def add_verify(self, request: Request, num_feed: int, k: int) -> None:
         """Add a row for the verifier: `num_feed` committed tokens, then at most `k` drafts."""
-        num_tokens = request.num_tokens
+        num_tokens, row_id = request.num_tokens, request.row_id
         if request.verifier_len == 0:
             self.verify_opens.append(_open(request))
             request.verifier_len = num_tokens
         num_sent, num_blocks = request.num_blocks_sent, len(request.block_ids)
         self.verify_rows.append(
             VerifyRow(
-                row_id=request.row_id,
-                base_len=num_tokens,
-                new_token_ids=request.tail(request.verifier_len),
-                num_computed=request.num_computed,
-                num_feed=num_feed,
-                num_draft_tokens=k,
-                new_block_ids=tuple(request.block_ids[num_sent:]) if num_sent < num_blocks else (),
-                block_offset=num_sent,
+                row_id,
+                num_tokens,
+                request.tail(request.verifier_len),
+                request.num_computed,
+                num_feed,
+                k,
+                tuple(request.block_ids[num_sent:]) if num_sent < num_blocks else (),
+                num_sent,
             )
         )
         request.verifier_len = num_tokens
         request.num_blocks_sent = num_blocks
-        self.requests.append(request)
+        self.requests[row_id] = request
+        self.num_draft_tokens[row_id] = k
+        self.num_scheduled_tokens += num_feed
 
     def add_draft(self, request: Request, k: int, epoch: int) -> None:
         """Add a row for the drafter: the tokens that it lacks, then `k` drafts."""
@@ -58,14 +65,7 @@ class StepRows:
         if known is None:
             self.draft_opens.append(_open(request))
             known = num_tokens
-        self.draft_rows.append(
-            DraftRow(
-                row_id=request.row_id,
-                base_len=num_tokens,
-                new_token_ids=request.tail(known),
-                num_draft_tokens=k,
-            )
-        )
+        self.draft_rows.append(DraftRow(request.row_id, num_tokens, request.tail(known), k))
         request.drafter_lens[epoch] = num_tokens
 
 

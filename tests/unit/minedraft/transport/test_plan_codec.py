@@ -304,4 +304,5 @@ def test_every_field_of_every_message_is_carried():
         RowResult: verifier_pb2.RowResult,
     }
     for value, message in pairs.items():
-        assert set(value.__slots__) == set(message.DESCRIPTOR.fields_by_name), value.__name__
+        names = value._fields if issubclass(value, tuple) else value.__slots__
+        assert set(names) == set(message.DESCRIPTOR.fields_by_name), value.__name__

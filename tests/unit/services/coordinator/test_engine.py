@@ -132,7 +132,7 @@ async def test_samples_share_a_stream_and_end_one_by_one():
 async def test_a_sample_whose_output_is_whole_already_ends_without_a_step():
     world = EngineWorld()
     sample = make_sample("r")
-    sample.request.output_token_ids = [1, 2]
+    sample.request.go_on_from([1, 2])
     sample.finish = Finish(FinishReason.STOP, stop_token_id=2)
     world.engine.submit([sample])
     assert world.core.requests == {}

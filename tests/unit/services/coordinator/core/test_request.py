@@ -16,7 +16,7 @@ from minedraft.types import RequestId, RowId, RowParams
 
 def request(prompt=(1, 2, 3), output=(), phase=Phase.WAITING, max_tokens=10) -> Request:
     made = Request(RequestId("r7"), tuple(prompt), RowParams(), max_tokens)
-    made.output_token_ids = list(output)
+    made.go_on_from(list(output))
     made.phase = phase
     return made
 

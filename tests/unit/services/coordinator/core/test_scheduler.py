@@ -166,7 +166,7 @@ def test_the_budget_is_shared_oldest_first_and_used_up():
     members = [new(0, 3), new(1, 10), new(2, 4)]
     step = schedule(members)
     assert [(row.row_id, row.num_feed) for row in step.verify_rows] == [(1, 3), (2, 5)]
-    assert step.requests == members[:2]
+    assert list(step.requests.values()) == members[:2]
 
 
 def test_decoding_rows_come_first_and_take_nothing_from_the_budget():
@@ -213,7 +213,7 @@ def test_one_preempted_for_an_older_one_is_not_in_the_step(make):
             return super().allocate(request, num_positions)
 
     step = schedule([older, newer], pool=Preempting())
-    assert step.requests == [older]
+    assert list(step.requests.values()) == [older]
     assert newer.phase is Phase.WAITING
 
 
@@ -276,4 +276,4 @@ def test_a_decision_for_other_members_is_refused():
 
 def test_nobody_to_move_is_an_empty_step():
     step = schedule([])
-    assert (step.verify_rows, step.draft_rows, step.requests) == ([], [], [])
+    assert (step.verify_rows, step.draft_rows, step.requests) == ([], [], {})
