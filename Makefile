@@ -14,7 +14,7 @@ PYTEST_JOBS ?= 2
 SOAK_MINUTES ?= 10
 SETUP_INPUTS := pyproject.toml $(wildcard constraints/*.txt)
 
-# One thread a process: the tests and the services do their own splitting of the cores.
+# One thread per process: the tests and the services do their own splitting of the cores.
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -116,7 +116,7 @@ def follow(args: argparse.Namespace) -> None:
         runner.feed(wire.decode(frame[: wire.num_words(frame)]))
 
     rows = plain_rows(args)
-    for _ in range(len(PARAMS) * args.rows):  # every engine's prefill, a row a step
+    for _ in range(len(PARAMS) * args.rows):  # every engine's prefill, one row per step
         hear()
     for index in range(args.rounds + WARM_UP):
         for step in turns(index):

@@ -1,7 +1,7 @@
 """A verify step of this commit against another commit's, in turns: the ratio of their CPU time.
 
 Two processes, one step each in turn, so that a busy machine slows both alike. A step is one forward
-pass of 8 rows with k drafts and the draw at each position; rows advance by a few tokens a step, so
+pass of 8 rows with k drafts and the draw at each position; rows advance a few tokens per step, so
 that they enter new blocks as they do in service. Unlike `verify_step.py` it compares no models.
 
     git archive COMMIT | tar -x -C DIR

@@ -39,8 +39,8 @@ class GenerationRequest:
     """Whether a special token spelled out in `text` is that token, or the characters it is spelled
     with. Contents of messages are characters always."""
     resume_token: bytes = field(default=b"", repr=False)
-    """A secret of this request alone, 16..64 bytes; who shows it again takes its place. Empty:
-    nobody can."""
+    """A secret of this request alone, 16..64 bytes. A call that shows it takes the request over; if
+    it is empty, no call can."""
     debug: DebugOptions | None = None
     """Benchmarks and tests only; refused by a server that was not started to take it."""
 
@@ -79,7 +79,7 @@ class Delta:
     """Text that is final; it may lag behind `token_ids` by an unfinished character or a possible
     stop string."""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """One entry a token, if asked for."""
+    """One entry per token, if the request asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Finished:
 
 
 Event = Started | Delta | Finished
-"""What a stream consists of: one `Started`, deltas, then one `Finished` a sample."""
+"""What a stream consists of: one `Started`, deltas, then one `Finished` per sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Choice:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
-    """One entry a token, if asked for."""
+    """One entry per token, if the request asked for them."""
     finish_reason: FinishReason
     stop_token_id: int | None
     stop_string: str | None

@@ -1,4 +1,4 @@
-"""KV blocks of one pool: which are free, which are in use. Pure."""
+"""Allocates the KV blocks of one pool. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ class BlockAllocator:
         self.block_size = block_size
         self._freed: list[int] = []
         self._num_touched = 0
-        """Blocks from here on were never used."""
+        """Blocks from this one on have never been used."""
         self._used: set[int] = set()
 
     @property
     def num_free(self) -> int:
-        """Blocks nobody owns."""
+        """Number of free blocks."""
         return self.num_blocks - len(self._used)
 
     @property
     def num_used(self) -> int:
-        """Blocks somebody owns."""
+        """Number of blocks in use."""
         return len(self._used)
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that `num_tokens` positions need."""
+        """Return the number of blocks that `num_tokens` positions need."""
         return -(-num_tokens // self.block_size)
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` blocks.
+        """Allocate `count` blocks.
 
         Raises:
             StateError: fewer are free; the caller asks `num_free` first.
@@ -48,7 +48,7 @@ class BlockAllocator:
         return taken
 
     def free(self, block_ids: list[int]) -> None:
-        """Give blocks back.
+        """Free blocks.
 
         Raises:
             StateError: one of them is not in use (freed twice).

@@ -8,7 +8,7 @@
     + RequestAbortedError        CANCELLED
     + SupersededError            ABORTED: its caller goes on with it in another call
     + DeadlineError              DEADLINE_EXCEEDED
-    + AuthenticationError        UNAUTHENTICATED: nobody known
+    + AuthenticationError        UNAUTHENTICATED: unknown caller
     + PermissionDeniedError      PERMISSION_DENIED: not with this caller's role, or not that path
   x CapacityError              try again later
     + QueueFullError             RESOURCE_EXHAUSTED, with a retry delay

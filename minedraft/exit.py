@@ -1,4 +1,4 @@
-"""How processes end that have nothing to put away, or too much of it: at once."""
+"""Ends processes at once, if they have nothing to clean up or too much of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def end_quickly() -> None:
 
 
 def leave_behind(is_running: Callable[[], bool]) -> None:
-    """Let this process end although a thread of a pool still works on what nobody waits for.
+    """Let this process end although a thread of a pool still works on abandoned work.
 
     The interpreter would wait for it, and a model that loads cannot be interrupted. So the process
     ends when the main thread has: orderly up to there, without exit handlers from there on. Its
@@ -49,7 +49,7 @@ def leave_behind(is_running: Callable[[], bool]) -> None:
 
 
 def end_at_sigterm() -> None:
-    """End at once at SIGTERM, whatever is being waited for: there is nothing to put away.
+    """End at once at SIGTERM, even while waiting: there is nothing to clean up.
 
     The first process of a container has no default action for it: the kernel would drop it, the pod
     stay until the end of its grace, and a new coordinator wait for that. A thread of its own takes
@@ -66,5 +66,5 @@ def end_at_sigterm() -> None:
 
 
 def end_at_once() -> NoReturn:
-    """End a forked child without what its parent has registered for its own end."""
+    """End a forked child without the exit handlers of its parent."""
     os._exit(0)

@@ -133,7 +133,7 @@ class LogSink:
                 try:
                     rest = rest[os.write(self._fd, rest) :]
                     begun = True
-                except BlockingIOError:  # somebody who shares it made it so
+                except BlockingIOError:  # another process that shares it made it so
                     ready = select.poll()
                     ready.register(self._fd, select.POLLOUT)
                     ready.poll()

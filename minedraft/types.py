@@ -1,4 +1,4 @@
-"""Plain values that more than one part of MineDraft speaks. Pure: no I/O, no torch, no protobuf."""
+"""Plain values that several parts of MineDraft share. Pure: no I/O, no torch, no protobuf."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ RequestId = NewType("RequestId", str)
 """Name of a request, unique among live ones; the caller's or drawn by the coordinator."""
 
 RowId = NewType("RowId", int)
-"""One life of one request on the workers. A preempted or re-prefilled request gets a new one,
-so a late answer for an old life names a row nobody knows."""
+"""A sequence on the workers, from its opening to its closing. A preempted or re-prefilled request
+gets a new row id, so a late answer for the old row is recognized."""
 
 
 class FinishReason(Enum):
@@ -40,7 +40,7 @@ class Acceptance(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """What a caller may ask of sampling. `minedraft.validation` holds the ranges."""
+    """Sampling parameters of a caller. `minedraft.validation` holds the ranges."""
 
     temperature: float = 1.0
     """>= 0. 0 (and anything under 1e-5) is greedy."""
@@ -63,8 +63,8 @@ class SamplingParams:
     min_tokens: int = 0
     """No EOS and no stop before this many output tokens."""
     stop: tuple[str, ...] = ()
-    """Strings that end the output. The one that is complete first ends it; of several that end at
-    the same character, the one that comes first here."""
+    """Strings that end the output. The first complete one ends it; of several that end at the same
+    character, the first one of this list."""
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
@@ -106,7 +106,7 @@ class DebugOptions:
 
 @dataclass(frozen=True, slots=True)
 class RowParams:
-    """`SamplingParams` resolved to token ids: what drafter and verifier need of one row."""
+    """`SamplingParams` resolved to token ids, as drafter and verifier need them."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -150,9 +150,9 @@ class Mode:
     num_batches: int
     """Batches in rotation, 1..8."""
     max_batch_size: int
-    """Most requests in a batch, 1..1024."""
+    """Most requests per batch, 1..1024."""
     num_draft_tokens: int
-    """Draft tokens a step (k), 0..32."""
+    """Draft tokens per step (k), 0..32."""
 
     @property
     def num_slots(self) -> int:
@@ -176,7 +176,7 @@ MAX_EOS_IDS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a worker says of its model; the handshake compares these."""
+    """A worker's facts about its model; the handshake compares them."""
 
     name: str
     vocab_size: int
@@ -194,4 +194,4 @@ class ModelInfo:
     drafter_kind: str = ""
     """`model`, `oracle`, ...; empty for a verifier."""
     weights_fingerprint: str = ""
-    """Tells models with other weights apart (`fingerprint.weights_fingerprint`)."""
+    """Differs between models with other weights (`fingerprint.weights_fingerprint`)."""

@@ -87,7 +87,7 @@ def open_rows(params) -> list[SamplingRow]:
 
 
 def plain(target: Toy, params, length: int) -> list[list[int]]:
-    """The k = 0 run: one token a step."""
+    """The k = 0 run: one token per step."""
     rows = open_rows(params)
     for _ in range(length):
         verify(target, rows, [[] for _ in rows])

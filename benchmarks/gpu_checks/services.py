@@ -1,4 +1,4 @@
-"""The three services, drafter and verifier on one GPU: equal outputs, and tokens a second."""
+"""The three services, drafter and verifier on one GPU: equal outputs, and tokens per second."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Cluster:
             async with asyncio.timeout(_JOIN_TIMEOUT_S):
                 security = self._spec.security
                 async with await Client.connect(self.address, security=security) as client:
-                    # The coordinator tells nobody: a look is all there is.
+                    # The coordinator notifies no client, so this polls.
                     while problem := _missing(await client.status()):  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
         except TimeoutError:

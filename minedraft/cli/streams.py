@@ -1,7 +1,7 @@
 """Guards stdout and stderr of the command line against failing writes.
 
 Results that cannot be written are an error that names stdout. What is said on stderr is lost
-without one: nobody is left to tell. Characters that a stream cannot show are written as escapes.
+without one: stderr is the last resort. Characters that a stream cannot show are written as escapes.
 """
 
 from __future__ import annotations

@@ -93,14 +93,15 @@ class Client:
                 waited for.
             request_timeout_s: Deadline of every generation that brings none of its own.
             retry: How generations go on when the coordinator is away.
-            security: Certificates and token; changed files are noticed. None: plaintext, nobody.
+            security: Certificates and token; changed files take effect. None: plaintext without
+                identity.
             http_proxy: Go through the proxy that `http_proxy` and `no_proxy` in the environment
                 name; otherwise they mean nothing here.
 
         Raises:
             ConfigError: not an address, or a certificate or token file cannot be used.
             AuthenticationError: the coordinator does not know this caller.
-            WorkerUnavailableError: nobody answered in time, or TLS failed.
+            WorkerUnavailableError: no coordinator answered in time, or TLS failed.
             ProtocolError: something answered that is not a coordinator.
             PreconditionError: this process was forked from one that had a client.
         """
@@ -206,7 +207,7 @@ class Client:
         """Generate and wait for the whole answer. Takes the arguments of `stream`.
 
         Raises:
-            RequestError: the request is at fault, its deadline passed, or somebody else aborted it.
+            RequestError: the request is wrong, its deadline passed, or another caller aborted it.
                 What `abort` of this client ends is an answer, with the reason `abort`.
             CapacityError: the service is full or going down; try again later.
             WorkerError: the service is not there or broke.

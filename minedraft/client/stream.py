@@ -21,7 +21,7 @@ class GenerationStream:
 
     The request starts with the loop. However the loop ends early (`break`, `return`, an
     exception, cancellation), the call is cancelled and the server aborts the request. Where
-    somebody else aborted it, the loop raises `RequestAbortedError` after the last delta;
+    another caller aborted it, the loop raises `RequestAbortedError` after the last delta;
     `completion` holds what there is.
 
     Args:

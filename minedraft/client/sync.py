@@ -79,11 +79,11 @@ class SyncClient:
         timeout_s: Longest wait for the server to answer.
         request_timeout_s: Deadline of every generation that brings none of its own.
         retry: How generations go on when the coordinator is away.
-        security: Certificates and token; None: plaintext, nobody.
+        security: Certificates and token; None: plaintext without identity.
         http_proxy: Go through the environment's proxy.
 
     Raises:
-        WorkerUnavailableError: nobody answered in time.
+        WorkerUnavailableError: no coordinator answered in time.
         PreconditionError: this process was forked from one that had a client.
 
     Example:

@@ -183,7 +183,7 @@ async def form_sender(spec: LinkSpec, *, on_lost: OnLost, network: LocalNetwork)
 
     Raises:
         InvalidRequestError: the name has a sender already.
-        WorkerUnavailableError: nobody came within the spec's timeout.
+        WorkerUnavailableError: no peer came within the spec's timeout.
     """
     link = network.link(spec.name)
     sender = LocalSender(spec, link, on_lost, forget=lambda: network.forget(spec.name))
@@ -199,7 +199,7 @@ async def form_receiver(
 
     Raises:
         InvalidRequestError: the name has a receiver already.
-        WorkerUnavailableError: nobody came within the spec's timeout.
+        WorkerUnavailableError: no peer came within the spec's timeout.
     """
     link = network.link(spec.name)
 

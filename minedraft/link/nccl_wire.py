@@ -139,7 +139,7 @@ class Wire:
         """Send one packet.
 
         Raises:
-            WorkerUnavailableError: it did not go: the peer is gone or hangs, or nobody wants it.
+            WorkerUnavailableError: not sent: the peer is gone or hangs, or the link was closed.
         """
         comm, stage = self._joined(), self._stage
         until = time.monotonic() + self._op_timeout_s
@@ -151,7 +151,7 @@ class Wire:
         """Receive one packet.
 
         Raises:
-            WorkerUnavailableError: none came: the peer is gone or hangs, or nobody wants it.
+            WorkerUnavailableError: none came: the peer is gone or hangs, or the link was closed.
         """
         comm, stage = self._joined(), self._stage
         until = time.monotonic() + self._op_timeout_s
@@ -185,7 +185,7 @@ class Wire:
         while not is_done():
             comm.is_ready()  # raises what went wrong meanwhile
             if not self._is_wanted():
-                raise WorkerUnavailableError("nccl: the link is not wanted any more")
+                raise WorkerUnavailableError("nccl: the link was closed")
             if time.monotonic() > until:
                 raise WorkerUnavailableError(
                     f"nccl: the {self._peer_name} did nothing for {self._op_timeout_s:g} s"

@@ -28,10 +28,10 @@ class DeviceExecutor:
     """Runs device work first-in first-out on a thread of its own.
 
     A forward pass cannot be interrupted: cancelling `run` gives up the waiting only. The work still
-    ends, nobody sees its result, and the next call queues behind it. So work must be repeatable;
+    ends, its result is lost, and the next call queues behind it. So work must be repeatable;
     every row names the position it starts from, and feeding it again overwrites.
 
-    The queue is unbounded because its length is bounded by the callers: one step a batch.
+    The queue is unbounded because its length is bounded by the callers: one step per batch.
 
     Args:
         cores: CPU cores the device thread (and the threads torch starts from it) may run on; None:

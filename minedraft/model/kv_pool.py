@@ -57,7 +57,7 @@ class KVPool:
         is cleared in all of them at once."""
         self._keys = self._make([(x.num_kv_heads, x.key_dim) for x in layers], dtype, device)
         self._values = self._make([(x.num_kv_heads, x.value_dim) for x in layers], dtype, device)
-        # One row a head and position, for writes; one page a block and head, for gathers.
+        # One row per head and position, for writes; one page per block and head, for gathers.
         self._key_rows = [keys.flatten(0, 2) for keys in self._keys]
         self._value_rows = [values.flatten(0, 2) for values in self._values]
         self._key_pages = [keys.flatten(0, 1) for keys in self._keys]

@@ -3,20 +3,20 @@
 The noise of a token is a pure function of its key, so drafter and verifier, any batch, any subset
 of the vocabulary and any retry see the same value. It is the SplitMix64 sequence (Steele, Lea,
 Flood 2014): the row key is its seed, the token id its index. Only integer operations and IEEE
-add, multiply and divide are used, one a kernel, so that the bits agree on every device; even the
+add, multiply and divide are used, one per kernel, so that the bits agree on every device; even the
 logarithm is ours, because library logarithms differ in the last place between devices and, on
 some, between the vector body and the tail of a tensor.
 
 Gumbel noise is -log E with E a standard exponential. The E of a vocabulary are made in groups of 64
-neighbours, from the smallest: that one, the lead, is itself exponential with a 64th of the mean;
-which token has it is uniform; and what the others have above it is standard exponential again,
-because an exponential has no memory. So all E are independent and exactly exponential, yet one hash
-a group says which groups a draw over the whole vocabulary need not look into.
+neighbours, from the smallest. That one, the group minimum, is itself exponential with a 64th of the
+mean; its token is uniform; and what the others have above it is standard exponential again, because
+an exponential has no memory. So all E are independent and exactly exponential, yet one hash per
+group says which groups a draw over the whole vocabulary may skip.
 
 Resolution: 52 bits. With h the top 52 bits of the hash, w = (h + 1/2) / 2**52 lies strictly inside
 (0, 1), both w and 1 - w are exact in float64, and an exponential is -log(1 - w). Large Gumbel
 values come from *small* w, in -log(1 - w) = w + w**2/2 + ..., on a grid of 2**-52, of 2**-58 for a
-lead. So the largest value is 59 log 2 = 40.9, and a token of probability p is drawn with a relative
+group minimum. So the largest value is 59 log 2 = 40.9. The probability p of a token has a relative
 error of at most 2**-52 / p: a part in a thousand at p = 2e-13. (With 24 bits it would be 20 % at
 p = 2.5e-8, which a tail of 40,000 unlikely tokens would show.) The smallest value is -3.7.
 """
@@ -109,11 +109,11 @@ def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
 def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:
     """Draw standard Gumbel noise, float64, equal on every device; takes the arguments of `bits`."""
     groups = token_ids >> _LANE_BITS
-    own = _exponential(keys, token_ids).masked_fill_(leaders(keys, groups) == token_ids, 0.0)
-    return _log(own.add_(leads(keys, groups))).neg_()
+    own = _exponential(keys, token_ids).masked_fill_(group_argmins(keys, groups) == token_ids, 0.0)
+    return _log(own.add_(group_minima(keys, groups))).neg_()
 
 
-def leads(keys: Tensor, groups: Tensor) -> Tensor:
+def group_minima(keys: Tensor, groups: Tensor) -> Tensor:
     """Draw the smallest exponential of each group, which bounds the Gumbel noise of its tokens.
 
     Args:
@@ -126,8 +126,8 @@ def leads(keys: Tensor, groups: Tensor) -> Tensor:
     return _exponential(keys, 2 * groups + _GROUP_INDEX).mul_(1.0 / GROUP)
 
 
-def leaders(keys: Tensor, groups: Tensor) -> Tensor:
-    """Return the token of each group with the smallest exponential, int64; arguments of `leads`."""
+def group_argmins(keys: Tensor, groups: Tensor) -> Tensor:
+    """Return the token that has each group's minimum, int64; arguments of `group_minima`."""
     lane = bits(keys, 2 * groups + (_GROUP_INDEX + 1)) >> (RESOLUTION_BITS - _LANE_BITS)
     return lane.add_(groups << _LANE_BITS)
 

@@ -18,7 +18,7 @@ import torch
 
 from minedraft.errors import StateError
 from minedraft.model import noise, processors, truncation
-from minedraft.model.race import argmax, front_runners, pick, race
+from minedraft.model.gumbel_max import argmax, argmax_perturbed, candidates, draw_by_weight
 from minedraft.model.sampling_row import Position, SamplingRow
 from minedraft.model.scratch import scratch
 from minedraft.model.truncation import CHUNK, Entries, Limits
@@ -68,7 +68,7 @@ def draw(logits: Tensor, positions: Sequence[Position]) -> list[int]:
     if sampled:
         chosen = [positions[i] for i in sampled]
         entries = _contenders(logits, sampled, positions, broken)
-        _scatter(tokens, sampled, pick(entries, _keys(chosen, logits.device)))
+        _scatter(tokens, sampled, argmax_perturbed(entries, _keys(chosen, logits.device)))
     for i in broken:
         tokens[i] = BROKEN
     return tokens
@@ -106,7 +106,7 @@ def draw_with_q(
     sums = torch.stack([row.sum() for row in _split(entries.rows, weights, len(sampled))])
     probabilities = weights / sums[entries.rows]
     keys = _keys([positions[i] for i in sampled], logits.device)
-    winners = race(entries.rows, entries.token_ids, probabilities.double(), keys)
+    winners = draw_by_weight(entries.rows, entries.token_ids, probabilities.double(), keys)
     _scatter(tokens, sampled, winners)
     ids = _split(entries.rows, entries.token_ids, len(sampled))
     for i, row, row_ids in zip(
@@ -169,7 +169,7 @@ def _contenders(
         block = [indices[n] for n in places]
         keys = _keys([positions[i] for i in block], logits.device)
         scores = _scores(logits, block, positions, broken)
-        parts.append(_renumbered(front_runners(scores, keys), places))
+        parts.append(_renumbered(candidates(scores, keys), places))
     return truncation.concatenate(parts)
 
 

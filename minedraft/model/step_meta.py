@@ -24,7 +24,7 @@ LONG_QUERY = 48
 so nothing is won by batching them and padding would cost."""
 SPLIT_SAVING = 1024
 """Padding keys (rows x positions) whose gather and attention cost about as much as one more
-attention call a layer; a group is cut where that many would be saved."""
+attention call per layer; a group is cut where that many would be saved."""
 
 
 @dataclass(frozen=True, slots=True)

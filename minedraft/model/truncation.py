@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from minedraft.types import RowParams
 
-CHUNK: Final = GROUP  # a draw bounds a chunk by the noise of its group (`race.front_runners`)
+CHUNK: Final = GROUP  # a draw bounds a chunk by the noise of its group (`gumbel_max.candidates`)
 """Widths of score matrices are multiples of it; the padding is -inf."""
 
 _LEVELS: Final = (64, 192, 512)  # chunks looked into before the whole vocabulary
@@ -166,7 +166,7 @@ def truncate(entries: Entries, totals: Tensor, limits: Limits) -> Entries:
         limits: Of the R rows.
 
     Returns:
-        Survivors, by row, best first (equal scores by id); at least one a row.
+        Survivors, by row, best first (equal scores by id); at least one per row.
     """
     entries = entries[torch.sort(_order(entries), stable=True).indices]
     rows, device = entries.rows, entries.rows.device

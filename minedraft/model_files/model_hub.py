@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 SNAPSHOT_PATTERNS: Final = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model")
 """What a model may consist of: no pickles, no code."""
 LOOK_UP_S: Final = 5.0
-"""Longest that finding out whether the hub has a file may take. Without a network there is often
-nobody to say so: a name is not resolved, a packet not answered."""
+"""Longest time to find out whether the hub has a file. Without a network often no answer comes:
+a name does not resolve, a packet gets no reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class _Channel:
                 self._retired.append(self._channel)
                 self._channel = self._dial()
                 if len(self._retired) > _MAX_RETIRED:
-                    self._retired.popleft()  # grpc closes a channel that nobody refers to
+                    self._retired.popleft()  # grpc closes a channel without references
             return self.generation, self._channel
 
     def with_token(self, metadata: Sequence[tuple[str, Any]] | None) -> Sequence[tuple[str, Any]]:

@@ -134,5 +134,5 @@ def _listens(mine: socket.socket) -> bool:
 def _bytes_received(mine: socket.socket) -> int:
     info = mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     if len(info) < _BYTES_RECEIVED + 8:
-        return _HELLO_BYTES  # an older kernel does not say: nobody is sent away
+        return _HELLO_BYTES  # an older kernel does not say, so no connection is closed
     return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED)[0])

@@ -59,8 +59,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """Check that the caller may call the method, and set the caller.
 
         Raises:
-            AuthenticationError: nobody known.
-            PermissionDeniedError: somebody known, with other roles.
+            AuthenticationError: the caller is unknown.
+            PermissionDeniedError: the caller has other roles.
         """
         try:
             caller = self._caller(context)

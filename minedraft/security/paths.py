@@ -27,7 +27,7 @@ def resolve_under(roots: Sequence[Path], path: str | Path) -> Path:
 
     Raises:
         PermissionDeniedError: it is, or leads, elsewhere; it has `..` in it; or it does not exist,
-            which is the same to somebody who may not look. Names the path.
+            which a caller without permission must not distinguish. Names the path.
     """
     asked = Path(path)
     if not str(path) or "\0" in str(path) or ".." in asked.parts:
@@ -41,7 +41,7 @@ def resolve_under(roots: Sequence[Path], path: str | Path) -> Path:
         if found.is_relative_to(home):
             return found
     allowed = ", ".join(map(str, roots)) or "no directory"
-    # By name alone: whether it exists elsewhere is nobody's business who asks.
+    # By name alone: a peer must not learn what exists elsewhere.
     is_elsewhere = asked.is_absolute() and not any(asked.is_relative_to(root) for root in roots)
     raise _refusal(path, f"{'is not' if is_elsewhere else 'not found'} under {allowed}")
 

@@ -26,7 +26,7 @@ class Role(Enum):
     ADMIN = "admin"  # generates, reads and operates
     COORDINATOR = "coordinator"
     DRAFTER = "drafter"
-    VERIFIER = "verifier"  # calls nobody
+    VERIFIER = "verifier"  # calls no service
 
 
 _GENERATES: Final = frozenset({Role.CLIENT, Role.ADMIN, Role.COORDINATOR})

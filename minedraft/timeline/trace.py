@@ -28,7 +28,7 @@ def to_chrome_trace(spans: Sequence[Span]) -> dict[str, Any]:
         name = {"name": _NAMES[lane]}
         events.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": name})
     for span in spans:
-        if span.lane not in LANES:  # of a newer coordinator, or of nobody's
+        if span.lane not in LANES:  # a lane of a newer coordinator, or an invented one
             continue
         tid = LANES.index(span.lane) + 1
         timing, start = span.timing, span.start_ns - begin

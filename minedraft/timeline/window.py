@@ -18,7 +18,7 @@ _PAUSE_NS = 1_000_000_000
 def last_steps(spans: Sequence[Span], num_steps: int) -> tuple[Span, ...]:
     """Pick the newest verify steps and the draft steps of the same time.
 
-    A pause in which nobody asked for anything ends the picture: it would squeeze the rest.
+    A pause without requests ends the picture: it would squeeze the rest.
 
     Args:
         spans: Any order.

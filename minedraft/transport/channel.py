@@ -87,7 +87,7 @@ def open_channel(
     Args:
         address: Whom to dial.
         max_message_bytes: Largest message either way.
-        credentials: Certificates and token; None: plaintext, nobody.
+        credentials: Certificates and token; None: plaintext without identity.
         server_name: Name that the peer's certificate must have; empty: the address's host.
         own_connection: Share no connection with other channels of this process, as gRPC does when
             address and options are the same, nor its limit of calls.

@@ -61,7 +61,7 @@ def model_info_to_proto(info: ModelInfo) -> types_pb2.ModelInfo:
 def model_info_from_proto(message: types_pb2.ModelInfo) -> ModelInfo:
     """Message -> ModelInfo; cuts a list of end tokens that is longer than any model's."""
     values = {name: getattr(message, name) for name in ModelInfo.__slots__}
-    # One more than a coordinator takes: nobody has looked at the message yet.
+    # One more than a coordinator takes: nothing has checked the message yet.
     return ModelInfo(**{**values, "eos_token_ids": tuple(message.eos_token_ids[: MAX_EOS_IDS + 1])})
 
 

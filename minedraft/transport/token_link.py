@@ -123,7 +123,7 @@ class TokenLinkClient:
 
     Args:
         address: `host:port` of the verifier's control plane.
-        credentials: Who we are; None: nobody, in plaintext.
+        credentials: Identity of this process; None: plaintext without identity.
     """
 
     def __init__(self, address: str, credentials: Credentials | None = None) -> None:

@@ -92,7 +92,7 @@ class _Connection(Generic[Plan, Answer]):
             credentials=credentials,
             server_name=server_name,
         )
-        # Bounded in fact: one step a batch, one warm-up, and closes that ride on the next of them.
+        # Bounded in fact: one step per batch, one warm-up, and closes with the next of them.
         self._plans: asyncio.Queue[Plan] = asyncio.Queue()
         self._failure: MineDraftError | None = None
         self._sessions: set[Any] = set()

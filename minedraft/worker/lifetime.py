@@ -73,7 +73,7 @@ async def load(
             task.cancel()
         await asyncio.wait(both)
         if not loading.cancelled():
-            loading.exception()  # a load that was given up may fail: nobody is left to tell
+            loading.exception()  # an abandoned load may fail without a reader of its error
 
 
 async def serve_worker(

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from minedraft.model import noise
+from minedraft.model.gumbel_max import draw_by_weight
 from minedraft.model.noise import Stream
-from minedraft.model.race import race
 from minedraft.model.sampling import BROKEN, Position, distributions, draw
 from minedraft.services.verifier.outcome import AcceptItem, Outcome, num_usable
 
@@ -127,7 +127,7 @@ def _recover(rejected: Sequence[_Rejected]) -> None:
     device = rejected[0].p.device
     lengths = torch.tensor([len(r.ids) for r in rejected], device=device)
     rows = torch.arange(len(rejected), device=device).repeat_interleave(lengths)
-    drawn = race(
+    drawn = draw_by_weight(
         rows,
         torch.cat([r.ids for r in rejected]),
         torch.cat([r.rest() for r in rejected]),

@@ -106,7 +106,7 @@ def test_the_same_pick_is_not_lossless_under_rejection():
 
 
 def first_step(rule, setting) -> tuple[list, torch.Tensor, torch.Tensor]:
-    """Outcomes of one draft a row, and the two distributions they were drawn from."""
+    """Outcomes of one draft per row, and the two distributions they were drawn from."""
     rows = rows_of(setting)
     drafts, qs = DRAFTER.draft(rows, [1] * N, 8 if rule is Acceptance.REJECTION else 0)
     outcomes = verify(TARGET, rows, drafts, qs if rule is Acceptance.REJECTION else None, rule)

@@ -90,7 +90,7 @@ class RankGroup:
         gloo_port.check_spare_files()
         self._attempt(lambda: self._form(spec), spec.patience_s)
         told = Path(spec.store).read_bytes()
-        # Once through it together: afterwards nobody needs the store, nor the port.
+        # All pass it together: afterwards no rank needs the store or the port.
         self.all_agree(ok=True)
         gloo_port.shut(told)
 
@@ -185,7 +185,7 @@ def together(group: RankGroup | None) -> Iterator[None]:
     try:
         yield
     except WorkerUnavailableError:
-        raise  # nobody is left to agree with
+        raise  # no rank is left to agree with
     except Exception as err:  # noqa: BLE001 raised again below
         failure = err
     agreed = group.all_agree(ok=failure is None)

@@ -62,7 +62,7 @@ class GatheredLinear(nn.Module):
         self.linear = linear
         self.out_features = sum(widths)
         self.everywhere = True
-        """False: only rank 0 gets the whole; the others return their slice, which nobody reads."""
+        """False: only rank 0 gets the whole; the others return their slice, which has no reader."""
         self._widths = tuple(widths)
         self._group = group
 

@@ -1,4 +1,4 @@
-"""What bytes a token stands for, read from the decoder that a tokenizer.json describes.
+"""The bytes of each token, from the decoder that a tokenizer.json describes.
 
 Refuses to guess: a decoder that does more than look at one token at a time (WordPiece, CTC, ...)
 has no pieces, and the detokenizer then asks the tokenizers library itself. Pure: no I/O.

@@ -154,7 +154,7 @@ class Tokenizer:
         return self._backend.id_to_token(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Give the bytes a token stands for: part of a character, or several; none for padding."""
+        """Return the bytes of a token: part of a character, or several; none for padding."""
         known = self._bytes.get(token_id)
         if known is None:
             token = self.token(token_id)

@@ -75,7 +75,7 @@ async def test_spans_of_the_warm_up_and_of_earlier_modes_are_left_out(client: Cl
     num_tokens = len(PROMPTS) * 12
     sd = result.modes["sd"]
     num_verifies = sum(span.lane == "verify" for span in sd.spans)
-    assert num_verifies == num_tokens // 3  # the double commits three tokens a step and request
+    assert num_verifies == num_tokens // 3  # the double commits three tokens per step and request
 
 
 async def test_another_output_in_one_mode_is_seen(client: Client, fake: FakeCoordinator):

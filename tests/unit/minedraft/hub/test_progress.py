@@ -1,4 +1,4 @@
-"""Bars: one a stage, in the unit of the stage."""
+"""Bars: one per stage, in the unit of the stage."""
 
 from __future__ import annotations
 

@@ -125,15 +125,15 @@ def test_gumbel_is_what_its_docstring_says_with_the_library_logarithm():
     torch.testing.assert_close(
         noise.gumbel(key, ids), -torch.log(exponential), rtol=1e-13, atol=1e-14
     )
-    assert torch.equal(noise.leaders(key, groups), leader)
+    assert torch.equal(noise.group_argmins(key, groups), leader)
 
 
 def test_the_leader_has_the_largest_noise_of_its_group_and_its_lead_says_which():
     row = keys(*(noise.row_key(3, p) for p in range(4)))[:, None]
     groups = torch.arange(200)
     g = noise.gumbel(row, torch.arange(200 * 64)).view(4, 200, 64)
-    assert torch.equal(g.argmax(-1) + 64 * groups, noise.leaders(row, groups))
-    assert torch.equal(g.amax(-1), -noise._log(noise.leads(row, groups)))
+    assert torch.equal(g.argmax(-1) + 64 * groups, noise.group_argmins(row, groups))
+    assert torch.equal(g.amax(-1), -noise._log(noise.group_minima(row, groups)))
 
 
 def test_logarithm_is_right_over_the_whole_range():
