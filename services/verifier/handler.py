@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import structlog
@@ -133,8 +134,9 @@ class Handler:
 
     def close(self) -> None:
         """Give all links up."""
-        for receiver in self._receivers.values():
+        for epoch, receiver in self._receivers.items():
             receiver.close()
+            log.info("link.closed", epoch=epoch, **asdict(receiver.counters))
         self._receivers.clear()
 
     def _on_lost(self, lost: LinkLost, session: int) -> None:
@@ -144,6 +146,7 @@ class Handler:
         if receiver is None:
             self._lost = {*sorted(self._lost)[-_MAX_LOST:], lost.epoch}  # it may be in the making
         else:
-            log.warning("link.lost", epoch=lost.epoch, reason=lost.reason)
             receiver.close()
+            counted = asdict(receiver.counters)
+            log.warning("link.lost", epoch=lost.epoch, reason=lost.reason, **counted)
             self.push(lost)

@@ -4,8 +4,10 @@ import asyncio
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
 from minedraft.errors import WorkerUnavailableError
+from minedraft.link.endpoints import LinkCounters
 from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
 from minedraft.packets.packet import DraftedRow, DraftPacket
@@ -22,6 +24,7 @@ class Receiver(LinkEnd):
     def __init__(self, spec, on_lost) -> None:
         super().__init__(spec, on_lost)
         self.packets: asyncio.Queue = asyncio.Queue()
+        self.counters = LinkCounters(received=9, late=2, bad_rows=1)
         self.asked: list[tuple] = []
 
     async def take(self, batch, step_id, timeout_s):
@@ -119,6 +122,21 @@ async def test_a_lost_link_is_told_once(world):
         await asyncio.sleep(0)
     assert [(note.epoch, note.reason) for note in world.notes] == [(1, "cable")]
     assert world.receivers[1].is_closed
+
+
+async def test_the_end_of_a_link_says_what_came_over_it(world):
+    for epoch in (1, 2):
+        await world.handler.form_link(spec(epoch))
+    with capture_logs() as lines:
+        world.receivers[1].lose()
+        await asyncio.sleep(0)
+        world.handler.close()
+    counted = {"received": 9, "late": 2, "bad_rows": 1, "malformed": 0}
+    assert [(line["event"], line["epoch"]) for line in lines] == [
+        ("link.lost", 1),
+        ("link.closed", 2),
+    ]
+    assert all(counted.items() <= line.items() for line in lines)
 
 
 async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(world, monkeypatch):
