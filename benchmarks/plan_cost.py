@@ -43,14 +43,18 @@ class Bench:
 
     def __init__(self, num_blocks: int) -> None:
         from minedraft.services.coordinator.core.core import Core
-        from minedraft.services.coordinator.core.draft_source import DraftSource
         from minedraft.types import Mode, ModelInfo
 
         self.core = Core(Mode(BATCHES, ROWS, K))
         info = ModelInfo("t", 1000, 4096, "f", "float32", block_size=BLOCK, num_blocks=num_blocks)
         self.core.verifier_up(info)
         draft = ModelInfo("d", 1000, 4096, "f", "float32", drafter_kind="model")
-        self.core.serve(DraftSource(1, draft))
+        if hasattr(self.core, "drafter_up"):  # a commit before draft sources
+            self.core.drafter_up(draft, 1)
+        else:
+            from minedraft.services.coordinator.core.draft_source import DraftSource
+
+            self.core.serve(DraftSource(1, draft))
         self.rng = random.Random(0)
         self.sent: deque[VerifyPlan] = deque()
         self.num_submitted = self.num_rows = 0

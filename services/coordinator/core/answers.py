@@ -69,7 +69,11 @@ def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_s
             and row.num_accepted_tokens <= row.num_draft_tokens <= num_planned_drafts
             and len(token_ids) == (row.num_accepted_tokens + 1 if must_sample else 0)
             and (not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size))
-            and _has_its_logprobs(request, row, vocab_size)
+            and (
+                not row.logprobs
+                if request.params.logprobs is None
+                else _has_its_logprobs(request.params.logprobs, row, vocab_size)
+            )
         )
     if not fits:
         raise ProtocolError(
@@ -79,11 +83,8 @@ def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_s
         )
 
 
-def _has_its_logprobs(request: Request, row: RowResult, vocab_size: int) -> bool:
-    """Whether there is one entry for each token, of that token, if they were asked for."""
-    wanted = request.params.logprobs
-    if wanted is None:
-        return not row.logprobs
+def _has_its_logprobs(wanted: int, row: RowResult, vocab_size: int) -> bool:
+    """Whether there is one entry per token, of that token, with at most `wanted` others."""
     return tuple(entry.token_id for entry in row.logprobs) == row.token_ids and all(
         len(entry.top) <= wanted and all(0 <= token_id < vocab_size for token_id, _ in entry.top)
         for entry in row.logprobs

@@ -80,7 +80,8 @@ class SpeculationCounts:
             return
         self.num_draft_tokens += num_draft_tokens
         short = num_draft_tokens + 1 - len(self.by_accepted)
-        self.by_accepted.extend([0] * short)
+        if short > 0:
+            self.by_accepted.extend([0] * short)
         self.by_accepted[num_accepted_tokens] += 1
 
     def total(self) -> SpeculationStats:
@@ -188,9 +189,8 @@ class Request:
         self.output_token_ids.extend(token_ids)
         self.num_tokens += len(token_ids)
         self.num_computed = self.num_tokens - 1
-        largest = max(token_ids, default=0)
-        if largest > self.max_token_id:  # noqa: PLR1730 max() would be slower, in every row
-            self.max_token_id = largest
+        if token_ids:
+            self.max_token_id = max(self.max_token_id, max(token_ids))  # noqa: PLW3301 no new tuple
 
     def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
         """Count what one verify step did with its drafts."""
