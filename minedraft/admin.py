@@ -1,4 +1,4 @@
-"""What an operator sees of a running service: modes, batches, workers, spans. Pure values."""
+"""Values for operators of a running service: modes, batches, workers, spans. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker, as the coordinator knows it."""
+    """One worker, as the coordinator sees it."""
 
     role: str
     """`verifier` or `drafter`."""
@@ -38,7 +38,7 @@ class WorkerStatus:
     link_description: str = ""
     last_error: str = ""
     usage: WorkerUsage | None = None
-    """What it said last that it holds; None: it has not said, or is away."""
+    """Its latest report of its memory; None: there is none, or the worker is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Counters:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_stale_drafts: int = 0
-    """Drafts that came too late, or for another epoch, step or base length."""
+    """Drafts that came too late, or for another epoch, step or length."""
     num_stale_results: int = 0
     num_preemptions: int = 0
     num_broken_rows: int = 0
@@ -67,26 +67,26 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class SwapOrder:
-    """What to draft with from now on: exactly one of `model` and `address`."""
+    """A new model or drafter: exactly one of `model` and `address`."""
 
     model: str = ""
-    """A directory the drafter process loads itself (in place)."""
+    """Directory that the drafter process loads (in place)."""
     address: str = ""
-    """`host:port` of another drafter that is running (blue/green)."""
+    """`host:port` of another running drafter (blue/green)."""
     replace: str = ""
     """`host:port` of the drafter to replace; empty: the first one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwapResult:
-    """The new drafter drafts."""
+    """The result of a swap."""
 
     epoch: int
     model: ModelInfo
     duration_ns: int
     """From the order to the end of the old link."""
     warm_up_ns: int
-    """Of it: from the forming of the new link to the cut-over."""
+    """Part of it: from the forming of the new link to the cut-over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Status:
     """Resident memory of the coordinator."""
     swaps: SwapStatus = field(default_factory=SwapStatus)
     num_log_lines_dropped: int = 0
-    """Of the coordinator's own log: its reader is slow or gone, or the disk is full."""
+    """Lines lost from the coordinator's log: its reader is slow or gone, or the disk is full."""
 
     @property
     def is_idle(self) -> bool:
@@ -162,7 +162,7 @@ class Span:
     """By the worker's clock."""
     num_rows: int = 0
     num_tokens: int = 0
-    """Tokens that came out of it: drafted, or committed."""
+    """Its output tokens: drafted, or committed."""
     num_draft_tokens: int = 0
     """Draft tokens verified; 0 in the draft lane."""
     num_accepted_tokens: int = 0

@@ -1,4 +1,4 @@
-"""Every error MineDraft raises on purpose, and the gRPC status each one becomes. Pure.
+"""Every error that MineDraft raises on purpose, with its gRPC status. Pure.
 
 * MineDraftError
   x RequestError               the caller can fix it
@@ -77,7 +77,7 @@ class RequestAbortedError(RequestError):
 
 
 class SupersededError(RequestError):
-    """Another call of the same caller took the request over; this stream of it is over."""
+    """Another call of the same caller took the request over and ended this stream."""
 
     status = "ABORTED"
 
@@ -101,7 +101,7 @@ class PermissionDeniedError(RequestError):
 
 
 class CapacityError(MineDraftError):
-    """The service is healthy but full, or on its way down."""
+    """The service is healthy but full or shutting down."""
 
     retry_after_s: float = 1.0
     """Seconds after which a retry is worth while."""
@@ -114,7 +114,7 @@ class QueueFullError(CapacityError):
 
 
 class UnreadError(CapacityError):
-    """The caller took nothing of its stream for too long; it may go on in another call."""
+    """The caller did not read its stream for too long; it may continue in another call."""
 
     status = "RESOURCE_EXHAUSTED"
 
@@ -142,7 +142,7 @@ class IncompatibleWorkerError(WorkerError):
 
 
 class ProtocolError(WorkerError):
-    """A peer sent a message this side cannot accept in its current state."""
+    """A peer sent a message that this side cannot accept in its current state."""
 
     status = "INTERNAL"
 

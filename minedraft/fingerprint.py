@@ -1,4 +1,4 @@
-"""Whether two model directories speak the same tokens, or are the same model: two hashes.
+"""Hashes the tokens, and the weights, of a model directory, to compare two of them.
 
 Reads files and nothing else: no torch, no tokenizers library, so that every process can afford it.
 Refuses to compare merges or normalizers: what must agree between a drafter and a target is what
@@ -33,7 +33,7 @@ def tokenizer_fingerprint(model_dir: str | Path) -> str:
 
 
 def weights_fingerprint(model_dir: str | Path) -> str:
-    """Hash what tells one model's weights from another's, without reading all of them.
+    """Hash a sample of a model's weights that tells models apart.
 
     Args:
         model_dir: Directory with config.json and safetensors files.

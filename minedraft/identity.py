@@ -1,4 +1,4 @@
-"""Who this process is. Drawn once at start."""
+"""The identity of this process, drawn once at its start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity
 
 
 def draw_identity() -> WorkerIdentity:
-    """Draw this process's identity; a peer that sees another one behind the address knows."""
+    """Draw this process's identity; by it a peer recognizes another process at the address."""
     return WorkerIdentity(
         instance_id=secrets.token_hex(8),
         protocol_version=PROTOCOL_VERSION,

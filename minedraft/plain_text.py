@@ -1,4 +1,4 @@
-r"""What others say, as plain text: it neither steers a terminal nor passes for a line of ours.
+r"""Makes text of others plain, so that it can neither steer a terminal nor fake a line.
 
 Pure. A model's name, a worker's last error and a generated text come from peers. What a terminal
 obeys or hides (ESC and the other control characters, C1 and DEL among them, overrides of the
@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 LINES: Final = "\n\t"
-"""What `plain` keeps of a text that may have several lines."""
+"""Characters that `plain` keeps in a text of several lines."""
 
 _STEERS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u180e\u2028-\u202e\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff"
@@ -22,7 +22,7 @@ _STEERS: Final = re.compile(
 
 
 def plain(text: str, *, keep: str = "") -> str:
-    r"""Replace what is no plain text by escapes.
+    r"""Replace control characters by escapes.
 
     Args:
         text: Anything.

@@ -1,4 +1,4 @@
-"""At most one log line per cause and minute; the next one says how often it was left out. Pure."""
+"""Limits log lines to one per cause and minute; the next one counts the repeats. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 60.0
 MAX_CAUSES: Final = 8
-"""Causes told apart at a time. Their words may be a peer's: beyond so many they are all one."""
+"""Most distinct causes at a time; a peer may invent texts, so further ones share one entry."""
 _OTHERS: Final = "\0others"
 
 
 @dataclass(slots=True)
 class _Said:
-    """What was said of one cause."""
+    """The log lines of one cause."""
 
     at_s: float
     num_unsaid: int = 0
 
 
 class Repeats:
-    """Whether to say something again.
+    """Decides whether to log a cause again.
 
     Args:
         period_s: Shortest time between two lines of one cause.
@@ -45,7 +45,7 @@ class Repeats:
         self._said: dict[str, _Said] = {}
 
     def take(self, cause: str) -> int | None:
-        """Note that something happened again.
+        """Count a cause once more.
 
         Returns:
             How often it was left unsaid since it was last said; None: leave it unsaid now.
@@ -64,7 +64,7 @@ class Repeats:
         return said.num_unsaid if said is not None else 0
 
     def facts(self, cause: str) -> dict[str, int] | None:
-        """As `take`, as what a log line says of it.
+        """As `take`, but return the facts for the log line.
 
         Returns:
             `{}`, or `{"repeated": n}`; None: leave it unsaid now.

@@ -1,4 +1,4 @@
-"""Ranges of everything a caller may send, as generation.proto documents them. Pure.
+"""Ranges of everything that a caller may send, as generation.proto documents them. Pure.
 
 Every refusal is an `InvalidRequestError` whose message names the field, its value and what would
 do, and whose `field` is the path of the field in the request. Nothing is clipped or dropped: a
@@ -32,18 +32,18 @@ MAX_BAD_WORDS: Final = 64
 MAX_BAD_WORD_BYTES: Final = 256
 MAX_ALLOWED_TOKEN_IDS: Final = 4096
 MAX_TOP_K: Final = 2**32 - 1
-"""Of the wire; more than the vocabulary is as good as off."""
+"""Largest top_k of the wire; more than the vocabulary means off."""
 MAX_SEED: Final = 2**64 - 1
 MAX_LOGPROBS: Final = 20
 MAX_SAMPLES: Final = 16
 GREEDY_BELOW: Final = 1e-5
-"""Temperatures under this are greedy (`RowParams.is_greedy`)."""
+"""Lower temperatures are greedy (`RowParams.is_greedy`)."""
 DEFAULT_MAX_TOKENS: Final = 16
-"""Output tokens of a text or token prompt that asks for no number."""
+"""Default of max_tokens for a text or token prompt."""
 CHAT_ROLES: Final = ("system", "user", "assistant")
 MAX_CHAT_MESSAGES: Final = 4096
 _MAX_SHOWN_CHARS: Final = 64
-"""A refused value is quoted up to here: a caller's text belongs into no error and no log."""
+"""Longest quote of a refused value, because no error or log may hold a caller's text."""
 
 
 def validate_sampling(
@@ -167,7 +167,7 @@ def validate_resumed(
     vocab_size: int,
     max_tokens: int,
 ) -> None:
-    """Check what a caller says it holds of a stream that broke.
+    """Check the tokens that a caller holds of a broken stream.
 
     Raises:
         InvalidRequestError: Samples that cannot be, more tokens than the request allows, or no
@@ -191,7 +191,7 @@ def validate_resumed(
 def resolve_max_tokens(
     max_tokens: int | None, *, num_prompt_tokens: int, max_len: int, is_chat: bool
 ) -> int:
-    """Fill in how many tokens to generate where the caller did not say.
+    """Fill in max_tokens if the caller did not set it.
 
     Args:
         max_tokens: What the caller said.
@@ -299,7 +299,7 @@ def validate_abort(request_ids: Sequence[str], resume_tokens: Sequence[bytes] = 
 
 
 def check_count(field: str, count: int, most: int) -> None:
-    """Check how many elements a field has.
+    """Check the number of elements of a field.
 
     Raises:
         InvalidRequestError: Too many.
@@ -319,7 +319,7 @@ def _lengths(params: SamplingParams) -> None:
 
 
 def _way_out(params: SamplingParams, eos_token_ids: Collection[int]) -> None:
-    """Refuse a request whose every allowed token is masked until min_tokens are out."""
+    """Refuse a request that masks every allowed token until min_tokens are out."""
     stops = set(params.stop_token_ids)
     if not params.ignore_eos:
         stops.update(eos_token_ids)

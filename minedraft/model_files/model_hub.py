@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SNAPSHOT_PATTERNS: Final = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model")
-"""What a model may consist of: no pickles, no code."""
+"""Files of a model: no pickles, no code."""
 LOOK_UP_S: Final = 5.0
 """Longest time to find out whether the hub has a file. Without a network often no answer comes:
 a name does not resolve, a packet gets no reply."""
@@ -39,11 +39,11 @@ class HubFile:
     repo_id: str
     filename: str
     revision: str = "main"
-    """Commit or branch; whatever it holds, the bytes must be those of the hash."""
+    """Commit or branch; the hash decides in any case."""
 
 
 def fetch_snapshot(hub_id: str) -> Path:
-    """Fetch a model's weights, settings and tokenizer to the hub's own cache.
+    """Fetch a model's weights, settings and tokenizer into the hub's own cache.
 
     Args:
         hub_id: ``owner/name``.
@@ -68,7 +68,7 @@ def fetch_file(  # noqa: PLR0917 the arguments are one file's facts, and callbac
     report: Callable[[int], None],
     endpoint: str | None = None,
 ) -> Path | None:
-    """Fetch one file, or say that the hub cannot be used.
+    """Fetch one file, or report that the hub cannot be used.
 
     A file of another size or hash is not downloaded: the hub's copy has been replaced. The caller
     checks the bytes.

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 _READINESS_PERIOD_S = 0.5
 _LAST_EVENTS_S = 1.0
-"""After the drain: time for the last events to reach their clients."""
+"""Time after the drain for the last events to reach their clients."""
 
 
 async def run(
@@ -132,6 +132,6 @@ async def run(
 
 
 def _name(listen: str, pid: int) -> str:
-    """Where this coordinator is to be found, for whoever reads why another one is not served."""
+    """Describe where this coordinator runs, for the errors of another coordinator."""
     host = socket.gethostname().encode("ascii", "replace").decode()[:64]
     return f"{listen} on {host}, pid {pid}"

@@ -1,4 +1,4 @@
-"""What the coordinator does for callers and operators. Values in, values out; no protobuf."""
+"""Handles the calls of callers and operators. Values in, values out; no protobuf."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Handler:
         """By the caller's request id."""
         self._draining = False
         self._cut_off: set[str] = set()
-        """Request ids that the end of the drain cut off."""
+        """Requests that the end of the drain cut off."""
         self._empty = asyncio.Event()
         """Set while no request is live."""
         self._empty.set()
@@ -94,7 +94,7 @@ class Handler:
         return self._draining
 
     async def drain(self) -> None:
-        """Take no new requests; let running ones end for `grace_s`, then cut them off.
+        """Refuse new requests; let running ones finish for `grace_s`, then cut them off.
 
         Their streams end with `DrainingError`, not as if somebody had aborted them: a client goes
         on where they ended as soon as there is a coordinator again.
@@ -112,7 +112,7 @@ class Handler:
     async def generate(
         self, request: GenerationRequest, caller: Caller = ANYBODY
     ) -> AsyncIterator[Event]:
-        """Events of one request; leaving the iterator aborts it.
+        """Yield the events of one request. Leaving the iterator aborts it.
 
         Args:
             request: What is asked.
@@ -161,7 +161,7 @@ class Handler:
                 self._empty.set()
 
     def max_model_len(self) -> int:
-        """Most tokens of one sequence; without a verifier, when none is served, of any."""
+        """Return the most tokens of a sequence; without a verifier, of any sequence."""
         model = self._membership.model
         return model.max_model_len if model is not None else _ANY_MODEL_LEN
 
@@ -171,10 +171,10 @@ class Handler:
         resume_tokens: Sequence[bytes] = (),
         caller: Caller = ANYBODY,
     ) -> int:
-        """Abort requests of the caller's own; returns how many were live.
+        """Abort requests of the caller; return how many were live.
 
-        Somebody else's is as good as unknown: an id may be guessed, and one that its client has
-        just left is nobody's mistake.
+        A request of another caller counts as unknown: callers may guess ids. An id whose client
+        has just left is no error.
         """
         validate_abort(request_ids, resume_tokens)
         shown: dict[str, list[bytes]] = {request_id: [] for request_id in request_ids}
@@ -266,10 +266,10 @@ class Handler:
         return self._engine.timeline.spans(max_spans=max_spans, since_unix_ns=since_unix_ns)
 
     def _supersede(self, request_id: str, caller: Caller, resume_token: bytes) -> None:
-        """Make way for a request of this id.
+        """End a live request of this id, so that its successor can begin.
 
         Raises:
-            DuplicateRequestError: another caller's has the id.
+            DuplicateRequestError: a request of another caller has the id.
         """
         live = self._live.get(request_id)
         if live is None:

@@ -1,4 +1,4 @@
-"""From a caller's request to samples the engine can run: checked, tokenized, resolved.
+"""Turns a caller's request into samples for the engine: checks, tokenizes, resolves.
 
 Everything that can be refused is refused here, in this order: the queue is full (before any work
 is done), values out of range, a prompt that does not fit.
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 
 _SLICE_S = 0.002
-"""Longest that a resumed output is walked before the event loop turns to others."""
+"""Longest slice of walking a resumed output before the event loop serves others."""
 _SLICE_TOKENS = 8
-"""Between two looks at the clock."""
+"""Tokens between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What requests are checked against.
+    """Limits of requests.
 
     Args:
         tokenizer: The target's; None: token ids only.
@@ -62,7 +62,7 @@ class Intake:
     model: ModelInfo
     max_draft_tokens: int
     walk: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by who walks a resumed output: one at a time, however many callers resume."""
+    """Lock for walking a resumed output: one at a time, however many callers resume."""
 
     async def accept(
         self, asked: GenerationRequest
@@ -151,7 +151,7 @@ class Intake:
         return request_id, seed, len(prompt), samples, stream
 
     def _max_len(self) -> int:
-        """Most tokens of one sequence, by the context and by the pool, which holds all but one."""
+        """Return the most tokens of a sequence, by context and pool; the pool holds all but one."""
         num_positions = self.model.num_blocks * self.model.block_size
         return min(self.model.max_model_len, num_positions + 1)
 
@@ -179,7 +179,7 @@ class Intake:
         return await self.texts.encode_bad_words(sampling.bad_words)
 
     async def _go_on(self, sample: Sample, token_ids: tuple[int, ...]) -> None:
-        """Start a sample from tokens its caller holds; it holds their text too: that is dropped."""
+        """Start a sample from tokens that its caller holds, and drop their text."""
         num_kept = 0
         async with self.walk:
             until = time.perf_counter() + _SLICE_S
@@ -217,7 +217,7 @@ class Intake:
 
 
 def without_tokenizer() -> InvalidRequestError:
-    """What a caller who sends text is told where there is no tokenizer."""
+    """Build the error for a text prompt without a tokenizer."""
     return InvalidRequestError(
         "prompt: this service has no tokenizer: restart the coordinator with --tokenizer DIR, "
         "or send token_ids",
@@ -226,12 +226,12 @@ def without_tokenizer() -> InvalidRequestError:
 
 
 def sample_id(request_id: str, index: int) -> RequestId:
-    """Id of one sample inside the engine; no two requests share one, whatever their ids are."""
+    """Return the id of one sample inside the engine; it is unique for any ids of requests."""
     return RequestId(f"{index}#{request_id}")
 
 
 def derive_seed(seed: int, index: int) -> int:
-    """Seed of sample `index`: the first one's is the request's own, the others are hashed."""
+    """Return the seed of sample `index`: the request's for the first, hashed for the others."""
     if index == 0:
         return seed
     message = seed.to_bytes(8, "little") + index.to_bytes(8, "little")

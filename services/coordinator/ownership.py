@@ -1,4 +1,4 @@
-"""Whose a live request is: who may end it, and who may go on with it in another call. Pure."""
+"""Owners of live requests: decides who may abort one or continue it in another call. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who began a request, and the secret that it was begun with."""
+    """The caller that began a request, with the secret of that call."""
 
     caller: Caller
     resume_token: bytes = field(default=b"", repr=False)
     """Empty: none."""
 
     def may_supersede(self, caller: Caller, resume_token: bytes) -> bool:
-        """Whether a call may take the request's place.
+        """Whether a call may take the request over.
 
         The identity alone does not do: callers that share one, all those on an open port say,
         may pick the same id.
@@ -29,7 +29,7 @@ class Owner:
         return self._is_same(caller) and self._is_shown((resume_token,))
 
     def may_abort(self, caller: Caller, resume_tokens: Iterable[bytes]) -> bool:
-        """Whether a call may end the request: the secret counts where identities prove nothing."""
+        """Whether a call may abort the request; where callers prove nothing, the secret decides."""
         if not self._is_same(caller):
             return False
         return caller.is_proven or not self.resume_token or self._is_shown(resume_tokens)

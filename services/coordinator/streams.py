@@ -1,4 +1,4 @@
-"""From the engine to one RPC: events of a request, ended once, with bounded memory.
+"""Carries the events of a request from the engine to one RPC, in bounded memory.
 
 Never blocks the engine. A reader that lags gets its deltas joined, up to what one message carries;
 one end a sample is kept, and the unread tokens are bounded by the request's max_tokens.
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from minedraft.errors import MineDraftError
 
 _MAX_JOINED_TOKENS: Final = 4096
-"""Of one delta, well under the 4 MiB that a client takes."""
+"""Tokens per delta, well under the 4 MiB that a client takes."""
 _MAX_JOINED_LOGPROBS: Final = 512
-"""Of one delta: with 20 a token it takes 11 ms of the event loop to encode (4096: 86 ms)."""
+"""Tokens with log-probabilities per delta: 20 per token take 11 ms to encode (4096: 86 ms)."""
 
 
 class EventStream:
-    """Written by the engine, read by one RPC.
+    """Events of one request: the engine writes, one RPC reads.
 
     Args:
         num_samples: Samples that will each end once.
@@ -30,7 +30,7 @@ class EventStream:
 
     def __init__(self, num_samples: int) -> None:
         self._deltas: dict[int, deque[Delta]] = {}
-        """Unread, by sample; no entry is empty, and all but the last of each are full."""
+        """Unread deltas by sample; no entry is empty, and all but the last of each are full."""
         self._finished: dict[int, Finished] = {}
         self._num_open = num_samples
         self._error: MineDraftError | None = None
@@ -58,13 +58,13 @@ class EventStream:
         self._wake.set()
 
     def fail(self, err: MineDraftError) -> None:
-        """End the stream with an error; what is unread is lost."""
+        """End the stream with an error, and drop unread events."""
         if self._error is None:
             self._error = err
             self._wake.set()
 
     def __aiter__(self) -> EventStream:
-        """Iterate over events: deltas, and one Finished a sample."""
+        """Iterate over events: deltas, and one Finished per sample."""
         return self
 
     async def __anext__(self) -> Delta | Finished:

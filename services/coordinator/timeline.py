@@ -1,4 +1,4 @@
-"""Recent steps of both devices, for pictures and benchmarks. A ring: old spans fall out. Pure."""
+"""Keeps recent steps of both devices, for pictures and benchmarks, in a ring. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Timeline:
         """By lane and step, of plans in flight: rows that feed a prompt, and the link's epoch."""
 
     def planned(self, draft: DraftPlan | None, verify: VerifyPlan) -> None:
-        """Remember how many rows of a step feed a prompt; results do not say.
+        """Record how many rows of a step feed a prompt; results lack that.
 
         A draft plan without a verify step warms a drafter up, and that is not recorded.
         """
@@ -78,7 +78,7 @@ class Timeline:
             del self._prefill_rows[key]
 
     def spans(self, *, max_spans: int = 0, since_unix_ns: int = 0) -> tuple[Span, ...]:
-        """Spans that began after a time, the newest `max_spans` of them (0: all), oldest first."""
+        """Return spans that began after a time, the newest `max_spans` (0: all), oldest first."""
         found = tuple(span for span in self._spans if span.start_ns > since_unix_ns)
         return found[-max_spans:] if max_spans else found
 

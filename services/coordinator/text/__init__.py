@@ -1,1 +1,1 @@
-"""From text to token ids and back: processes, templates, detokenizer, stop strings."""
+"""Turns text into token ids and back: processes, templates, detokenizer, stop strings."""

@@ -1,4 +1,4 @@
-"""Format a conversation the way a model was trained to read it (its Jinja chat template).
+"""Formats a conversation with the chat template (Jinja) of a model.
 
 A template comes from a model directory and is not trusted: it runs in Jinja's immutable sandbox,
 sees plain strings only, and refuses to make a prompt without bound. It bounds neither time nor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
 MAX_RENDERED_CHARS: Final = 1 << 24
-"""Longest prompt a template may make."""
+"""Longest prompt that a template may make."""
 
 # What an expression inside a template can raise besides Jinja's own errors.
 _RENDER_ERRORS: Final = (
@@ -124,7 +124,7 @@ class ChatTemplate:
 
 
 class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, with a lid on the operators that make much out of little."""
+    """The sandbox, with bounds on operators that multiply the size of their operands."""
 
     intercepted_binops = frozenset({"*", "**"})
 

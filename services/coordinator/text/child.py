@@ -1,4 +1,4 @@
-"""The processes that tokenize for the coordinator: what a text can do to them ends with them.
+"""The processes that tokenize for the coordinator. A text can harm only its process.
 
 A template may loop for ever, a pattern backtrack, a few bytes become gigabytes, and the library
 holds the interpreter's lock or panics; no thread can be stopped at that. So one process loads the
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.text.prompt_encoder import PromptEncoder
 
 ORDER_CPU_S: Final = 1.0
-"""Of one order, and as much again per `BYTES_PER_ORDER_CPU` bytes of its text."""
+"""CPU time of one order, and again per `BYTES_PER_ORDER_CPU` bytes of its text."""
 BYTES_PER_ORDER_CPU: Final = 1 << 19
 ORDER_WALL_S: Final = 60.0
 MEMORY_BYTES: Final = 1 << 30
-"""Address space that an order may take, beyond what the loaded tokenizer has."""
+"""Address space of an order, beyond that of the loaded tokenizer."""
 LARGE_ORDER_BYTES: Final = 1 << 20
-"""A worker ends after an order of this size, to give back the memory that it took."""
+"""A worker ends after an order of this size, which frees its memory."""
 HELLO: Final = b"w"
-"""What a worker says first: it was forked."""
+"""First byte of a worker: it was forked."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def serve(model_dir: str, control: socket.socket) -> NoReturn:
-    """Load, say so, and fork a worker for every socket that comes.
+    """Load, report it, and fork a worker per received socket.
 
     Args:
         model_dir: With the tokenizer.
@@ -75,7 +75,7 @@ def serve(model_dir: str, control: socket.socket) -> NoReturn:
 
 
 def work(encoder: PromptEncoder, orders: socket.socket) -> None:
-    """Answer orders until the coordinator hangs up."""
+    """Answer orders until the coordinator closes the socket."""
     _limit(memory_bytes=_address_space() + MEMORY_BYTES)
     while (prefix := _receive(orders, PREFIX.size)) is not None:
         header_size, body_size = sizes(prefix)
@@ -136,7 +136,7 @@ def _limit_time(cpu_s: float, wall_s: float) -> None:
 
 
 def _receive(sock: socket.socket, size: int) -> bytes | None:
-    """Read exactly so many bytes; None if the other end went away before."""
+    """Read exactly `count` bytes; None if the other end closes before."""
     received = bytearray()
     while len(received) < size:
         piece = sock.recv(min(size - len(received), 1 << 20))

@@ -1,10 +1,10 @@
-"""Keeps a caller's words from becoming control tokens.
+"""Keeps a caller's text from becoming control tokens.
 
 The tokenizers library reads a special token wherever its spelling stands in a text, also amid what
-a user typed. So this makes a twin of the target's tokenizer whose control tokens have the same ids
+a user typed. So this makes a copy of the target's tokenizer whose control tokens have the same ids
 and secret spellings, drawn per process. What a template writes is respelled, what a caller writes
 is not, and one call of the library encodes both. Merges, prefixes and stripping stay the model's
-own. Refuses a tokenizer whose twin gives other ids.
+own. Refuses a tokenizer whose copy gives other ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _MARKUP: Final = re.compile(r"[^\w\s].*\w.*[^\w\s]", re.DOTALL)
-"""What a control token looks like, as opposed to a word or a run of spaces."""
+"""The look of a control token, unlike a word or a run of spaces."""
 _PREFIX_CHARS: Final = 2
 _STAND_INS: Final = range(0xF0000, 0x10FFFE)
 """Private-use characters: no tokenizer and no template gives them a meaning."""
@@ -35,12 +35,12 @@ class Hidden:
 
     contents: list[str]
     back: dict[int, str]
-    """Translates a text back (`str.translate`)."""
+    """Table for `str.translate` that restores a text."""
     is_last: bool = False
 
 
 class ControlTokens:
-    """The control tokens of a tokenizer, and its twin that knows them by other names.
+    """The control tokens of a tokenizer, and a copy of it that knows them by other names.
 
     Control tokens are the added tokens that are special, and those that the chat template writes
     and that look like markup: Qwen's `<tool_response>` is not special, and yet says who speaks.
@@ -50,7 +50,7 @@ class ControlTokens:
         template_source: Of its chat template; empty if it has none.
 
     Raises:
-        ModelError: No twin can be made.
+        ModelError: The tokenizer cannot be copied.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, template_source: str) -> None:
@@ -77,11 +77,11 @@ class ControlTokens:
         prefixes = "|".join(map(re.escape, self._lengths))
         # Of no width, so that a place where two of them overlap is looked at twice.
         self._places = re.compile(f"(?={prefixes})") if prefixes else None
-        self.twin: Final = _twin(backend, self._names) if control else backend
-        """Encodes what `respell` gives."""
+        self.renamed: Final = _renamed(backend, self._names) if control else backend
+        """Encodes the output of `respell`."""
 
     def respell(self, text: str, *, parse_special_tokens: bool) -> str:
-        """Give control tokens in a text the names that `twin` knows them by.
+        """Give control tokens in a text the names that `renamed` knows them by.
 
         Args:
             text: Written by whom control tokens are allowed to.
@@ -97,7 +97,7 @@ class ControlTokens:
         return "".join((*parts, text[done:]))
 
     def hide(self, contents: Sequence[str]) -> Iterator[Hidden]:
-        """Change contents so that no control token can come of them, from strict to lenient.
+        """Yield changed contents that cannot become control tokens, from strict to lenient.
 
         The first character of every control token is replaced by a stand-in, so that lengths,
         spaces and ends stay: a template treats what is hidden like what it was. Unless it looks
@@ -186,8 +186,8 @@ class ControlTokens:
         )
 
 
-def _twin(backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
-    """Make a tokenizer that differs in the spelling of some tokens only."""
+def _renamed(backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
+    """Copy a tokenizer and change only the spelling of some tokens."""
     document: dict[str, Any] = json.loads(backend.to_str())
     for token in document["added_tokens"]:
         token["content"] = names.get(token["content"], token["content"])
@@ -202,11 +202,11 @@ def _twin(backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers
     if model.get("merges"):  # a control token that plain text could be merged into
         model["merges"] = [pair for pair in model["merges"] if not _makes(pair, names)]
     try:
-        twin = tokenizers.Tokenizer.from_str(json.dumps(document))
+        copy = tokenizers.Tokenizer.from_str(json.dumps(document))
         del document, model, vocab
         for spelling, name in names.items():
             index = backend.token_to_id(spelling)
-            if index not in twin.encode(name, add_special_tokens=False).ids:
+            if index not in copy.encode(name, add_special_tokens=False).ids:
                 raise ModelError(
                     f"tokenizer: text cannot be told from special token {spelling!r}, id {index}"
                 )
@@ -214,7 +214,7 @@ def _twin(backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers
         raise
     except Exception as err:  # the library raises nothing narrower
         raise ModelError(f"tokenizer: special tokens cannot be told from text: {err}") from err
-    return twin
+    return copy
 
 
 def _makes(pair: str | Iterable[str], names: Mapping[str, str]) -> bool:

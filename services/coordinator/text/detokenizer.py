@@ -1,4 +1,4 @@
-"""Turn a growing sequence of ids into text, a delta at a time.
+"""Turns a growing sequence of ids into text, delta by delta.
 
 Refuses to let out half a character: bytes wait until they are one, or can never be one (then
 U+FFFD stands for them). What a run of ids gives does not depend on how it was cut into pushes,
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _CONTEXT_TOKENS: Final = 6
 """Tokens of the prompt's end that the library decodes along with the output, for spaces."""
 _MAX_UNREAD_TOKENS: Final = 4
-"""Tokens after which text that ends in U+FFFD is let out all the same."""
+"""Tokens after which the detokenizer releases text although it ends in U+FFFD."""
 _MAX_LOOK_BACK_TOKENS: Final = 4096
-"""Tokens of the prompt's end among which those with text are looked for."""
+"""Tokens of the prompt's end that are searched for ones with text."""
 _CONTEXT_BYTES: Final = 4
 """Bytes of the prompt's end that matter: the longest character of UTF-8."""
 _BROKEN: Final = "\ufffd"
@@ -61,7 +61,7 @@ class Detokenizer:
             self._stream = _WindowStream(tokenizer, visible)
 
     def push(self, token_ids: Iterable[int]) -> str:
-        """Take the next ids, any number; give the text that is final now."""
+        """Take the next ids, any number; return the text that is final now."""
         step, skipped, size = self._stream.step, self._skipped, self._tokenizer.vocab_size
         # Ids beyond the vocabulary are the padding of the embedding: tokens without text.
         return "".join(
@@ -69,11 +69,11 @@ class Detokenizer:
         )
 
     def flush(self) -> str:
-        """Give what is left at the end: U+FFFD if the output ends inside a character."""
+        """Return the rest at the end: U+FFFD if the output ends inside a character."""
         return self._stream.flush()
 
     def _visible_tail(self, prompt_token_ids: Sequence[int], num_bytes: int) -> list[int]:
-        """Give the end of the prompt that has text: `_CONTEXT_TOKENS`, and that many bytes."""
+        """Return the prompt's last `_CONTEXT_TOKENS` with text, and that many bytes."""
         tail: deque[int] = deque()
         for index in reversed(prompt_token_ids[-_MAX_LOOK_BACK_TOKENS:]):
             piece = b"" if index in self._skipped else self._tokenizer.token_bytes(index)
@@ -87,7 +87,7 @@ class Detokenizer:
 
 
 class _Stream(Protocol):
-    """One id in, the text that became final out."""
+    """Takes one id; returns the text that became final."""
 
     def step(self, token_id: int) -> str: ...
 

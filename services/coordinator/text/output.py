@@ -1,4 +1,4 @@
-"""Decide where an output ends, and what of its text may be seen: token by token, in one place.
+"""Decides, token by token, where an output ends and which text is final.
 
 Tokens arrive in accepted runs of any length; what comes out does not depend on how they were cut.
 Refuses to let anything past the end out: ids, text and finish reason are cut together.
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why and by what an output ended."""
+    """Reason of the end of an output."""
 
     reason: FinishReason
     stop_token_id: int | None = None
-    """EOS or a stop id, if that was it."""
+    """The EOS or stop id that ended it, if one did."""
     stop_string: str | None = None
-    """A stop string, if that was it."""
+    """The stop string that ended it, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run of tokens came to."""
+    """Result of a run of tokens."""
 
     num_kept: int
     """Tokens of the run that belong to the output; the rest came after its end."""
     text: str
     """Text that became final."""
     finish: Finish | None = None
-    """Set once: with the last text."""
+    """Set once, with the last text."""
 
 
 class OutputProcessor:
-    """One output on its way from tokens to text, until exactly one `Finish`.
+    """Turns one output from tokens into text, until exactly one `Finish`.
 
     Args:
         tokenizer: None for a service without text: then there are no deltas and, as validation
@@ -124,7 +124,7 @@ class OutputProcessor:
         return Progress(len(token_ids), "".join(parts))
 
     def abort(self) -> Progress:
-        """End the output here. Text held back as a possible stop string is let out.
+        """End the output here, and release text held back as a possible stop string.
 
         An unfinished character is not: the rest of it will not come.
 
@@ -157,7 +157,7 @@ class OutputProcessor:
         return Finish(FinishReason.LENGTH)
 
     def _tail(self, token_ids: Sequence[int], *, may_stop: bool) -> tuple[str, str | None]:
-        """Let out everything that was held back, up to a stop string if one completes in it."""
+        """Release all held text, up to a stop string if one completes in it."""
         if self._detokenizer is None:
             return "", None
         text = self._detokenizer.push(token_ids) + self._detokenizer.flush()

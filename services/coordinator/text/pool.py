@@ -1,4 +1,4 @@
-"""Has texts tokenized elsewhere (`child`), a few at a time, each within its bounds.
+"""Lets other processes (`child`) tokenize texts, a few at a time, each within its bounds.
 
 The event loop sends bytes and reads bytes. Refuses what waits for its turn in too great a number
 or size, and what a worker could not finish: that worker is gone, the caller is told, and nobody
@@ -39,22 +39,22 @@ log = structlog.get_logger(__name__)
 MAX_WAITING: Final = 1024
 MAX_WAITING_BYTES: Final = 1 << 26
 NUM_WORKERS: Final = 2
-"""Texts that are tokenized at a time: one that takes long does not keep everybody waiting."""
+"""Texts that are tokenized at a time, so that a slow one does not block the others."""
 _START_S: Final = 60.0
-"""Longest that a text waits for the process."""
+"""Longest wait of a text for the process."""
 _LOAD_S: Final = 300.0
-"""Longest that the process may take to load; then it is started again."""
+"""Longest time for the process to load; then the pool restarts it."""
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 30.0
 _BURIAL_S: Final = 5.0
 _FORK_S: Final = 10.0
-"""Longest that a worker may take to say that it is there; then who forks it is started again."""
+"""Longest time for a worker to report itself; then the pool restarts the forking process."""
 _HUNG_S: Final = child.ORDER_WALL_S + 5
-"""The kernel ends a worker before; one that is stopped it does not."""
+"""Longest time of an order. The kernel ends a worker earlier, but not a stopped one."""
 
 
 class Texts(Protocol):
-    """What turns text into ids."""
+    """Turns text into ids."""
 
     async def encode(
         self, text: str, *, parse_special_tokens: bool, max_tokens: int
@@ -67,7 +67,7 @@ class Texts(Protocol):
         """Format a conversation and tokenize it; refuse more than `max_tokens`."""
 
     async def encode_bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Give the id sequences that spell words."""
+        """Return the id sequences that spell words."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class _Worker:
     writer: asyncio.StreamWriter
 
     def is_idle(self) -> bool:
-        """Whether it waits for an order; one that has died meanwhile must not be given any."""
+        """Whether the worker waits for an order. A dead one does not."""
         if self.reader.at_eof() or self.writer.is_closing():
             return False
         poll = select.poll()  # now, not when the event loop has looked
@@ -115,7 +115,7 @@ class TextPool:
         self._model_dir = model_dir
         self._fingerprint = fingerprint
         self._control: socket.socket | None = None
-        """To the process that forks workers; None while there is none."""
+        """Socket of the process that forks workers; None while there is none."""
         self._process: subprocess.Popen[bytes] | None = None
         self._is_up = asyncio.Event()
         self._idle: list[_Worker] = []
@@ -124,7 +124,7 @@ class TextPool:
         self._tasks = asyncio.TaskGroup()
 
     async def run(self) -> None:
-        """Keep the processes alive; they end with this."""
+        """Keep the processes alive; they end with this task."""
         pause_s = _FIRST_PAUSE_S
         async with self._tasks:
             while True:
@@ -201,7 +201,7 @@ class TextPool:
             self._num_waiting_bytes -= size
 
     async def _work(self, frame: bytes, field: str) -> Answer | Exception:
-        """Have an order carried out, and free its slot. Returns errors: the task group lives on."""
+        """Carry out an order, and free its slot. Return errors, so that the task group lives on."""
         worker: _Worker | None = None
         control = self._control
         try:
@@ -231,7 +231,7 @@ class TextPool:
             self._slots.release()
 
     async def _worker(self) -> _Worker:
-        """Take an idle worker, or have one forked."""
+        """Take an idle worker, or let the process fork one."""
         while self._idle:
             worker = self._idle.pop()
             if worker.is_idle():
@@ -264,7 +264,7 @@ class TextPool:
         return worker
 
     async def _run_once(self) -> str:
-        """Start the process that forks workers, and watch it; returns why it is over."""
+        """Start the process that forks workers, and watch it; return why it ended."""
         ours, theirs = socket.socketpair()
         process: subprocess.Popen[bytes] | None = None
         loop = asyncio.get_running_loop()
@@ -315,7 +315,7 @@ def _start(model_dir: str, fd: int) -> subprocess.Popen[bytes]:
 
 
 async def _bury(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and take away what is left of it."""
+    """Kill a process and reap it."""
     process.kill()  # looks first whether it has ended by itself
     if process.returncode is not None:
         return

@@ -1,4 +1,4 @@
-"""From what callers write to ids: text, conversations, bad words. Pure, and not quick.
+"""Encodes the text, conversations and bad words of callers. Pure, and not quick.
 
 Takes time and memory in proportion to the text, and with a model's files at odds with it much more:
 the coordinator does this in a process of its own (`child`). Refuses to take a caller's words
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.text.chat_template import ChatTemplate
 
 _NEWLINE: Final = "\n"
-"""What `encode_bad_word` puts before a word so that no dummy space is added to it."""
+"""Prefix that `encode_bad_word` puts before a word, to avoid a dummy space."""
 
 
 class PromptEncoder:
@@ -45,7 +45,7 @@ class PromptEncoder:
         self._chat_template = chat_template
         self._template_names = tuple(template_names)
         self._control = ControlTokens(backend, chat_template.source if chat_template else "")
-        self._backend: tokenizers.Tokenizer = self._control.twin
+        self._backend: tokenizers.Tokenizer = self._control.renamed
 
     def encode(self, text: str, *, parse_special_tokens: bool = False) -> list[int]:
         """Turn a text prompt into ids, with the special tokens that the post-processor adds.
@@ -88,7 +88,7 @@ class PromptEncoder:
         return self._ids(hidden.translate(back), add_special_tokens=False)
 
     def encode_bad_word(self, word: str) -> list[tuple[int, ...]]:
-        """Give the id sequences that spell a word, at the start of a word and inside one.
+        """Return the id sequences that spell a word, at the start of a word and inside one.
 
         Args:
             word: Leading spaces are ignored: both forms are looked for anyway.

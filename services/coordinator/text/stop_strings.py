@@ -1,4 +1,4 @@
-"""Find the stop string that completes first, in text that arrives in pieces. Pure.
+"""Finds the stop string that completes first in text that arrives in pieces. Pure.
 
 Refuses to let out text that may still turn out to be the beginning of a stop string. The result
 does not depend on how the text was cut: characters are looked at one at a time, once each.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What may be let out after a piece of text."""
+    """Result of a piece of text."""
 
     text: str
     """Text that is final."""
@@ -28,7 +28,7 @@ class Scanned:
 
 
 class StopStrings:
-    """Search for several stop strings at once, holding back what may be the start of one.
+    """Searches for several stop strings at once; holds back a possible start of one.
 
     The first string to complete wins; of several that complete on the same character, the one
     that comes first in the caller's list.
@@ -73,7 +73,7 @@ class StopStrings:
         return Scanned(held[: len(held) - keep])
 
     def release(self) -> str:
-        """Give what was held back: no more text comes that could complete a stop string."""
+        """Return the held text: no more text comes."""
         held, self._held = self._held, ""
         self._state = 0
         return held
@@ -81,7 +81,7 @@ class StopStrings:
 
 @dataclass(frozen=True, slots=True)
 class _Automaton:
-    """Aho and Corasick's: one step per character, however many strings and however alike.
+    """The automaton of Aho and Corasick: one step per character, for any number of strings.
 
     A state is a beginning of a stop string; 0 is the empty one.
     """
@@ -89,7 +89,7 @@ class _Automaton:
     stops: tuple[str, ...]
     steps: list[dict[str, int]]
     fallbacks: list[int]
-    """Longest proper end of the state that is a state too."""
+    """Longest proper suffix of the state that is a state too."""
     completes: list[int | None]
     """Stop string, by index, that ends with this state; the first in the list."""
     num_held: list[int]

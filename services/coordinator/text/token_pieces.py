@@ -46,7 +46,7 @@ _ALPHABET: Final = _byte_level_alphabet()
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """How tokens turn into bytes, one at a time."""
+    """Turns tokens into bytes, one at a time."""
 
     byte_level: bool = False
     """Characters of a token stand for bytes (GPT-2, Llama 3, Qwen, SmolLM)."""
@@ -65,7 +65,7 @@ class Pieces:
         return EACH_BYTE if self.byte_fallback else "replace"
 
     def bytes_of(self, token: str, *, is_first: bool = False) -> bytes:
-        """Give the bytes of one token.
+        """Return the bytes of one token.
 
         Args:
             token: Its string in the vocabulary.

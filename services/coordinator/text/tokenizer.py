@@ -98,7 +98,7 @@ class Tokenizer:
 
     @property
     def longest_token_bytes(self) -> int:
-        """Bytes of text that no token stands for more than."""
+        """Length in bytes of the longest token."""
         return self._longest_token_bytes
 
     @property
@@ -108,17 +108,17 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """As `minedraft.fingerprint.tokenizer_fingerprint` gives it."""
+        """Equal to `minedraft.fingerprint.tokenizer_fingerprint` of the directory."""
         return self._fingerprint
 
     @property
     def pieces(self) -> Pieces | None:
-        """How tokens become bytes one by one; None if only the library knows."""
+        """Turns tokens into bytes; None if only the library can."""
         return self._pieces
 
     @cached_property
     def prompts(self) -> PromptEncoder:
-        """Encodes what callers write. Made on first use: it holds a second vocabulary.
+        """Encodes text of callers. Made on first use: it holds a second vocabulary.
 
         Raises:
             ModelError: Its special tokens cannot be told from text.
@@ -138,7 +138,7 @@ class Tokenizer:
         return self.prompts.encode_bad_word(word)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:  # noqa: FBT001, FBT002 the name that transformers users know
-        """Turn ids into text at once. Ids beyond the vocabulary (padding) are nothing."""
+        """Turn ids into text at once. Ids beyond the vocabulary (padding) give no text."""
         known = [index for index in ids if 0 <= index < self._vocab_size]
         try:
             return str(self._backend.decode(known, skip_special_tokens=skip_special_tokens))
@@ -148,7 +148,7 @@ class Tokenizer:
             raise StateError(f"the tokenizer panicked at {len(known)} ids") from None
 
     def token(self, token_id: int) -> str | None:
-        """Give a token as the vocabulary spells it; None beyond the vocabulary."""
+        """Return a token as the vocabulary spells it; None beyond the vocabulary."""
         if not 0 <= token_id < self._vocab_size:
             return None
         return self._backend.id_to_token(token_id)
@@ -169,7 +169,7 @@ class Tokenizer:
 
 
 def _backend(file: Path, content: bytes, facts: TokenFacts) -> tokenizers.Tokenizer:
-    """Build the library's tokenizer, and make it agree with what all files say."""
+    """Build the library's tokenizer, and correct it by all files of the directory."""
     try:
         backend = tokenizers.Tokenizer.from_buffer(content)
         if facts.replaced_parts:
@@ -190,7 +190,7 @@ def _backend(file: Path, content: bytes, facts: TokenFacts) -> tokenizers.Tokeni
 
 
 def _replace_parts(backend: tokenizers.Tokenizer, parts: Mapping[str, Any]) -> None:
-    """Replace parts of a tokenizer by those that a tokenizer.json would describe so."""
+    """Replace parts of a tokenizer by parts in the form of a tokenizer.json."""
     model = {"type": "BPE", "vocab": {}, "merges": []}
     donor = tokenizers.Tokenizer.from_str(json.dumps({"model": model, "added_tokens": [], **parts}))
     for name in parts:

@@ -1,4 +1,4 @@
-"""What the coordinator and the processes that tokenize for it say to each other. Pure.
+"""Messages between the coordinator and the processes that tokenize for it. Pure.
 
 A frame is a JSON header and raw bytes: texts travel as UTF-8, ids as 32-bit numbers, so that
 neither side builds anything per character or per token under the interpreter's lock.
@@ -29,13 +29,13 @@ Kind = Literal["text", "chat", "bad_words"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What shall be tokenized."""
+    """An order to tokenize."""
 
     kind: Kind
     texts: tuple[str, ...]
     """One text, the contents of messages, or words."""
     roles: tuple[str, ...] = ()
-    """Of messages."""
+    """Roles of the messages."""
     parse_special_tokens: bool = False
     max_tokens: int = 0
     """More ids than this are counted and not sent."""
@@ -61,7 +61,7 @@ class Order:
 
     @classmethod
     def from_frame(cls, header: dict[str, Any], body: bytes) -> Self:
-        """From the wire."""
+        """Decode from the wire."""
         edges = pairwise(accumulate(header["sizes"], initial=0))
         return cls(
             header["kind"],
@@ -75,19 +75,19 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it: lists of ids, or why there are none."""
+    """The answer: lists of ids, or an error."""
 
     ids: Sequence[Sequence[int]] = ()
     """One list for a text or chat, any number for bad words."""
     num_tokens: int = 0
-    """Of the text, also where the ids are left out because they are too many."""
+    """Number of ids, even if they are too many to send."""
     error: str = ""
     field: str = ""
     is_last: bool = False
-    """The process ends after it."""
+    """Whether the process ends after this answer."""
 
     def to_frame(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         header = {
             "counts": [len(numbers) for numbers in self.ids],
             "num_tokens": self.num_tokens,

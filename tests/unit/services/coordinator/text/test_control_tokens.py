@@ -11,18 +11,18 @@ from tests.tiny_tokenizers import BOS, EOS, TURN, byte_level
 
 
 def spelled(control: ControlTokens, text: str, *, parse_special_tokens: bool = True) -> list[str]:
-    ids = control.twin.encode(
+    ids = control.renamed.encode(
         control.respell(text, parse_special_tokens=parse_special_tokens), add_special_tokens=False
     ).ids
     return [byte_level().id_to_token(index) or "?" for index in ids]
 
 
-def test_the_twin_knows_control_tokens_by_secret_names_only():
+def test_the_renamed_tokenizer_knows_control_tokens_by_secret_names_only():
     one, two = ControlTokens(byte_level(), ""), ControlTokens(byte_level(), "")
     names = {control.respell(EOS, parse_special_tokens=True) for control in (one, two)}
     assert len(names) == 2  # drawn
     assert all(len(name) == 32 for name in names)
-    assert EOS not in one.twin.get_vocab()
+    assert EOS not in one.renamed.get_vocab()
     assert spelled(one, EOS) == [EOS]
     assert EOS not in spelled(one, EOS, parse_special_tokens=False)
 
@@ -32,7 +32,7 @@ def test_of_overlapping_tokens_the_leftmost_and_longest_is_meant():
     tokenizer.add_special_tokens(["<<|", "<|turn|>>", "|"])
     control = ControlTokens(tokenizer, "")
     for text in (f"<{TURN}", f"{TURN}>", f"<{TURN}>", "<||<<|turn|>>>", f"a{BOS}b{TURN[:-1]}"):
-        ids = control.twin.encode(control.respell(text, parse_special_tokens=True)).ids
+        ids = control.renamed.encode(control.respell(text, parse_special_tokens=True)).ids
         assert ids == tokenizer.encode(text).ids
 
 
@@ -41,7 +41,7 @@ def test_a_token_that_must_stand_alone_is_none_inside_a_word():
     tokenizer.add_special_tokens([AddedToken("<mask>", single_word=True, special=True)])
     control = ControlTokens(tokenizer, "")
     for text in ("a <mask> b", "a<mask> b", "<mask>"):
-        ids = control.twin.encode(control.respell(text, parse_special_tokens=True)).ids
+        ids = control.renamed.encode(control.respell(text, parse_special_tokens=True)).ids
         assert ids == tokenizer.encode(text).ids
 
 
@@ -70,10 +70,10 @@ def test_contents_are_hidden_from_strict_to_lenient():
     assert not list(ControlTokens(tokenizer, "").hide(["harmless", ""]))
 
 
-def test_a_tokenizer_without_control_tokens_is_its_own_twin():
+def test_a_tokenizer_without_control_tokens_is_left_as_it_is():
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     control = ControlTokens(tokenizer, "")
-    assert control.twin is tokenizer
+    assert control.renamed is tokenizer
     assert control.respell("a", parse_special_tokens=True) == "a"
     assert not list(control.hide(["a<"]))
 
