@@ -19,7 +19,7 @@ class Timeline:
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
         self._spans: deque[Span] = deque(maxlen=max_spans)
         self._prefill_rows: dict[tuple[str, int], tuple[int, int]] = {}
-        """By lane and step, of plans in flight: rows that feed a prompt, and the link's epoch."""
+        """By lane and step, of plans in flight: rows that feed a prompt, and the draft source."""
 
     def planned(self, draft: DraftPlan | None, verify: VerifyPlan) -> None:
         """Record how many rows of a step feed a prompt; results lack that.
@@ -67,12 +67,12 @@ class Timeline:
         """Steps in flight will not report: the verifier was lost."""
         self._prefill_rows.clear()
 
-    def forget_drafts(self, epoch: int) -> None:
-        """Draft steps in flight of this link will not report: it was lost."""
+    def forget_drafts(self, source: int) -> None:
+        """Draft steps in flight of this source will not report: it is over."""
         lost = [
             key
-            for key, (_, of_link) in self._prefill_rows.items()
-            if key[0] == "draft" and of_link == epoch
+            for key, (_, of_source) in self._prefill_rows.items()
+            if key[0] == "draft" and of_source == source
         ]
         for key in lost:
             del self._prefill_rows[key]

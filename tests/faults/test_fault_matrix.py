@@ -11,7 +11,7 @@ import asyncio
 
 import pytest
 
-from minedraft.services.coordinator import engine
+from minedraft.services.coordinator.core import costs
 from minedraft.transport import channel
 from minedraft.transport.keepalive import Keepalive
 from tests.faults.faults import IMPATIENT, TABLE, silence
@@ -36,8 +36,8 @@ async def test_a_fault_changes_nothing(
 ):
     hooks, stage = Hooks(monkeypatch), PHASES[phase]
     if fault in IMPATIENT:
-        monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_CEILING_NS", 200_000_000)
-        monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_FLOOR_NS", 200_000_000)
+        monkeypatch.setattr(costs, "DRAFT_TIMEOUT_CEILING_NS", 200_000_000)
+        monkeypatch.setattr(costs, "DRAFT_TIMEOUT_FLOOR_NS", 200_000_000)
     if fault is silence:
         monkeypatch.setattr(channel, "KEEPALIVE", Keepalive(silence_ms=600, answer_ms=800))
     # Sooner than pytest's: it says where the cell stands.

@@ -72,10 +72,10 @@ async def check_it_is_left_alone_and_taken_back(role: str, spoiler: Spoiler, why
         member = here.member(role)
         await here.until(lambda: why in member.last_error)
         if role == "drafter":
-            assert (await here.finish("meanwhile")).stats.num_accepted_tokens == 0
+            assert (await here.finish("meanwhile")).stats.total().num_accepted_tokens == 0
         spoiler.is_on = False
         await here.until(lambda: here.core.sources.newest > 0)
-        assert (await here.finish("afterwards")).stats.num_drafts
+        assert (await here.finish("afterwards")).stats.total().num_drafts
         assert member.last_error == ""
 
 
@@ -95,7 +95,7 @@ async def test_bytes_that_do_not_parse_stay_with_the_worker_that_sent_them(role,
     if (role, method) == ("verifier", "FormLink"):  # its link: the drafter's member says so
         async with world().running(spoiler, is_up=False) as here:
             await here.until(lambda: "does not parse" in here.member("drafter").last_error)
-            assert (await here.finish("meanwhile")).stats.num_drafts == 0
+            assert (await here.finish("meanwhile")).stats.total().num_drafts == 0
             spoiler.is_on = False
             await here.until(lambda: here.core.sources.newest > 0)
         return
@@ -112,7 +112,7 @@ async def test_bytes_that_do_not_parse_fail_a_swap_at_most(method):
                 await swapper.swap(SwapOrder(model="new"))
         else:  # the old link goes with the process; the new model drafts
             assert (await swapper.swap(SwapOrder(model="new"))).model.name == "new"
-        assert (await here.finish("afterwards")).stats.num_drafts
+        assert (await here.finish("afterwards")).stats.total().num_drafts
 
 
 def verify_answer(**result) -> bytes:

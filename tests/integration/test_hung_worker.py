@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minedraft.admin import SwapOrder
-from minedraft.services.coordinator import engine
+from minedraft.services.coordinator.core import costs
 from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.types import RequestId
 from tests.engine_world import make_sample, read
@@ -47,18 +47,18 @@ async def test_links_drafts_and_swaps_work_after_a_verifier_had_hung(world):
     world.engine.abort(RequestId("hung"))
     world.verifier.device.go_on()
     await world.until(lambda: world.core.sources.newest > 1)
-    assert (await world.finish("after")).stats.num_drafts
+    assert (await world.finish("after")).stats.total().num_drafts
     result = await Swapper(world.membership).swap(SwapOrder(model="new"))
     assert result.model.name == "new"
-    assert (await world.finish("swapped")).stats.num_drafts
+    assert (await world.finish("swapped")).stats.total().num_drafts
 
 
 async def test_a_drafter_that_hangs_is_left_and_taken_back(world, monkeypatch):
-    monkeypatch.setattr(engine, "_DRAFT_TIMEOUT_CEILING_NS", 10**6)
+    monkeypatch.setattr(costs, "DRAFT_TIMEOUT_CEILING_NS", 10**6)
     drafter, member = world.drafter, world.membership.drafters[0]
     drafter.device.hang()
     world.verifier.drafters_hang = True
-    assert (await world.finish("without drafts")).stats.num_accepted_tokens == 0
+    assert (await world.finish("without drafts")).stats.total().num_accepted_tokens == 0
     await world.until(lambda: member.connection is None)
     await world.until(lambda: "has not answered for 0." in member.last_error)
     assert world.core.sources.newest == 0
@@ -66,7 +66,7 @@ async def test_a_drafter_that_hangs_is_left_and_taken_back(world, monkeypatch):
     drafter.device.go_on()
     world.verifier.drafters_hang = False
     await world.until(lambda: world.core.sources.newest > 1)
-    assert (await world.finish("after")).stats.num_drafts
+    assert (await world.finish("after")).stats.total().num_drafts
 
 
 async def test_workers_that_only_have_nothing_to_do_are_not_left(world):

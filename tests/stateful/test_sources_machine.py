@@ -137,6 +137,29 @@ class SourcesMachine(RuleBasedStateMachine):
             self.suspects.discard(number)
             self.broken.add(number)
 
+    @precondition(lambda self: self.verifier)
+    @rule(num_turns=st.integers(1, 8), answers=st.booleans(), drafts_came=st.booleans())
+    def rotate(self, num_turns, answers, drafts_came):
+        """What happens nearly always, or nearly never: turns that all go the same way."""
+        for _ in range(num_turns):
+            self.plan()
+            while self.notes and answers:
+                self.a_source_says_that_it_is_done()
+            self.a_step_is_verified(drafts_came)
+            self.every_source_is_where_the_model_has_it()
+
+    @precondition(lambda self: self.linking and self.verifier)
+    @rule(old=PICK, falls_behind=st.booleans())
+    def swap(self, old, falls_behind):
+        """The whole of it, undisturbed; the answers to its plans say how it gets on."""
+        self.warm_up(0)
+        for is_behind in (False, falls_behind, False):
+            self.rotate(1, answers=True, drafts_came=True)
+            for number in list(self.owed):
+                self.a_warm_up_plan_is_answered([*self.owed].index(number), is_behind=is_behind)
+            self.every_source_is_where_the_model_has_it()
+        self.cut_over(len(self.warming) - 1, old)
+
     # -- swaps ------------------------------------------------------------------------------
 
     @precondition(lambda self: self.warming)
@@ -198,7 +221,6 @@ class SourcesMachine(RuleBasedStateMachine):
     def plan(self):
         """What goes out names the sources that the model would have draft, and nobody else."""
         able = [n for n in self.places if n not in self.suspects]
-        fed = set()
         for draft, verify in self.core.plan():
             if verify.rows or verify.closes:
                 self.verifier.receive(verify)
@@ -214,7 +236,6 @@ class SourcesMachine(RuleBasedStateMachine):
                 assert self.warming.get(draft.epoch) is not None
                 assert draft.epoch not in self.owed, "one warm-up plan at a time"
                 self.owed[draft.epoch] = note
-                fed.add(draft.epoch)
             elif note is not None:
                 assert draft.epoch == expected
                 self.notes.append(note)

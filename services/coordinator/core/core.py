@@ -187,7 +187,7 @@ class Core:
         """A draft source is over. Its batches go to the others, or on with k = 0."""
         self._costs.drop_source(source.source_id)
         self.sources.drop(source)
-        self._table.forget_drafter(source.source_id)
+        self._table.forget_source(source.source_id)
 
     def uses(self, source: DraftSource) -> bool:
         """Whether a step in flight waits for drafts of this source."""

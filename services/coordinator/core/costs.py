@@ -62,19 +62,19 @@ class Costs:
         """A verify step of so many tokens, scheduled ones and drafts."""
         self._max_draft_timeout_ns = int(min(DRAFT_TIMEOUT_CEILING_NS, step_timeout_s / 4 * 1e9))
         self._sources: dict[int, SourceCosts] = {}
-        """By epoch of the link."""
+        """By number of the source."""
 
-    def add_source(self, epoch: int) -> None:
+    def add_source(self, source: int) -> None:
         """A draft source was linked; nothing is known of it."""
-        self._sources[epoch] = SourceCosts()
+        self._sources[source] = SourceCosts()
 
-    def drop_source(self, epoch: int) -> None:
-        """Its link is over. Unknown epochs are fine."""
-        self._sources.pop(epoch, None)
+    def drop_source(self, source: int) -> None:
+        """It is over. Unknown numbers are fine."""
+        self._sources.pop(source, None)
 
-    def of_source(self, epoch: int) -> SourceCosts:
+    def of_source(self, source: int) -> SourceCosts:
         """What is known of a draft source; nothing of one that is not linked. Read only."""
-        return self._sources.get(epoch, _NO_SOURCE)
+        return self._sources.get(source, _NO_SOURCE)
 
     def drafted(self, result: DraftResult) -> None:
         """Learn from a draft step."""
@@ -88,9 +88,9 @@ class Costs:
             acceptance = self._sources[step.source].acceptance
             acceptance.observe(answer.num_accepted_tokens, answer.num_refused_tokens)
 
-    def draft_timeout_ns(self, epoch: int) -> int:
+    def draft_timeout_ns(self, source: int) -> int:
         """Longest wait for drafts of this source."""
-        recent_ns = self.of_source(epoch).recent_ns
+        recent_ns = self.of_source(source).recent_ns
         if not recent_ns:
             return self._max_draft_timeout_ns
         timeout_ns = max(DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * max(recent_ns))

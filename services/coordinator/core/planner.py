@@ -125,7 +125,7 @@ class Planner:
             requests=rows.requests,
             num_scheduled_tokens=rows.num_scheduled_tokens,
             num_draft_tokens=rows.num_draft_tokens,
-            source=limits.epoch if any(rows.num_draft_tokens.values()) else 0,
+            source=limits.source if any(rows.num_draft_tokens.values()) else 0,
         )
         self._next_step += 1
         table.in_flight[batch] = step
@@ -138,7 +138,7 @@ class Planner:
             max_model_len=verifier.max_model_len,
             drafter_max_len=drafter.model.max_model_len if drafter else 0,
             drafter_vocab_size=drafter.model.vocab_size if drafter else 0,
-            epoch=drafter.source_id if drafter else 0,
+            source=drafter.source_id if drafter else 0,
         )
 
     def _draft_plan(
@@ -187,6 +187,6 @@ class Planner:
         closes = self._table.take_verifier_closes()
         if closes:
             yield None, VerifyPlan(0, 0, 0, closes=closes)
-        for epoch in self._table.epochs_with_closes():
-            closes = self._table.take_drafter_closes(epoch)
-            yield DraftPlan(0, 0, epoch, closes=closes), _NOTHING
+        for source in self._table.sources_with_closes():
+            closes = self._table.take_drafter_closes(source)
+            yield DraftPlan(0, 0, source, closes=closes), _NOTHING

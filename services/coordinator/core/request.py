@@ -123,7 +123,7 @@ class Request:
     verifier_len: int = 0
     """Committed tokens the verifier was told of; 0: the row is not open there."""
     drafter_lens: dict[int, int] = field(default_factory=dict)
-    """Committed tokens each drafter was told of, by epoch; absent: the row is not open there."""
+    """By draft source, committed tokens that it was told of; absent: the row is not open there."""
     stats: SpeculationCounts = field(default_factory=SpeculationCounts)
     acceptance: Acceptance = field(default_factory=Acceptance)
     """Of its drafts, lately."""

@@ -47,7 +47,7 @@ class RequestTable:
         self.num_preemptions = 0
         self._verifier_closes: list[RowId] = []
         self._drafter_closes: dict[int, list[RowId]] = {}
-        """By epoch."""
+        """By draft source."""
         self._planned: set[RowId] = set()
         """Rows of the plan being made."""
         self._promised_bound: int | None = None
@@ -172,11 +172,11 @@ class RequestTable:
             self.batches.remove(request.request_id)
             self._requeue(request)
 
-    def forget_drafter(self, epoch: int) -> None:
-        """The drafter of this epoch knows no row (any more)."""
-        self._drafter_closes.pop(epoch, None)
+    def forget_source(self, source: int) -> None:
+        """A draft source knows no row (any more)."""
+        self._drafter_closes.pop(source, None)
         for request in self.live.values():
-            request.drafter_lens.pop(epoch, None)
+            request.drafter_lens.pop(source, None)
 
     def take_verifier_closes(self) -> tuple[RowId, ...]:
         """Rows that ended and that the verifier has not been told of yet."""
@@ -184,12 +184,12 @@ class RequestTable:
         self._verifier_closes.clear()
         return taken
 
-    def take_drafter_closes(self, epoch: int) -> tuple[RowId, ...]:
-        """Rows that ended and that the drafter of this epoch has not been told of yet."""
-        return tuple(self._drafter_closes.pop(epoch, ()))
+    def take_drafter_closes(self, source: int) -> tuple[RowId, ...]:
+        """Rows that ended and that a draft source has not been told of yet."""
+        return tuple(self._drafter_closes.pop(source, ()))
 
-    def epochs_with_closes(self) -> tuple[int, ...]:
-        """Epochs whose drafters have to be told of rows that ended."""
+    def sources_with_closes(self) -> tuple[int, ...]:
+        """Draft sources that have to be told of rows that ended."""
         return tuple(self._drafter_closes)
 
     def check(self) -> None:
@@ -256,8 +256,8 @@ class RequestTable:
             self.blocks.free(request.block_ids)
             if request.verifier_len:
                 self._verifier_closes.append(request.row_id)
-        for epoch in request.drafter_lens:
-            self._drafter_closes.setdefault(epoch, []).append(request.row_id)
+        for source in request.drafter_lens:
+            self._drafter_closes.setdefault(source, []).append(request.row_id)
         request.reset_worker_state()
 
     def _requeue(self, request: Request) -> None:

@@ -84,15 +84,15 @@ class Scheduler:
     def _view(
         self, batch: int, decoding: list[Request], prefilling: list[Request], limits: Limits
     ) -> StepView:
-        blocks, source = self._pool.blocks, self._costs.of_source(limits.epoch)
-        acceptance = source.acceptance.mean()
+        blocks, costs = self._pool.blocks, self._costs.of_source(limits.source)
+        acceptance = costs.acceptance.mean()
         return StepView(
             batch=batch,
             decoding=view_decoding(decoding, limits, blocks.block_size, acceptance),
             prefilling=view_prefilling(prefilling),
             limits=limits,
             verify_durations=self._costs.verify,
-            draft_durations=source.column,
+            draft_durations=costs.column,
             num_free_blocks=blocks.num_free,
             block_size=blocks.block_size,
         )
@@ -136,11 +136,11 @@ def _write(
         request.advance(Event.DRAFT if k else Event.VERIFY)
         step.add_verify(request, request.num_tokens - request.num_computed, k)
         if k:
-            step.add_draft(request, k, limits.epoch)
+            step.add_draft(request, k, limits.source)
     for request, num_feed in prefills:
         step.add_verify(request, num_feed, 0)
         request.num_computed += num_feed  # a result with tokens sets it anew
-        if wants_drafts(request, limits) and limits.epoch not in request.drafter_lens:
+        if wants_drafts(request, limits) and limits.source not in request.drafter_lens:
             # The drafter's prefill runs beside the verifier's.
-            step.add_draft(request, 0, limits.epoch)
+            step.add_draft(request, 0, limits.source)
     return step

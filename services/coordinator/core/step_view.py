@@ -26,8 +26,8 @@ class Limits:
     """Positions the drafter has; 0: there is no drafter."""
     drafter_vocab_size: int = 2**32
     """Ids that the drafter knows are below this."""
-    epoch: int = 0
-    """Of the link to the drafter that drafts for this batch."""
+    source: int = 0
+    """Number of the draft source of this batch; 0: there is none."""
 
 
 @dataclass(slots=True)

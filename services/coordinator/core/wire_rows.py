@@ -58,15 +58,15 @@ class StepRows:
         self.num_draft_tokens[row_id] = k
         self.num_scheduled_tokens += num_feed
 
-    def add_draft(self, request: Request, k: int, epoch: int) -> None:
+    def add_draft(self, request: Request, k: int, source: int) -> None:
         """Add a row for the drafter: the tokens that it lacks, then `k` drafts."""
         num_tokens = request.num_tokens
-        known = request.drafter_lens.get(epoch)
+        known = request.drafter_lens.get(source)
         if known is None:
             self.draft_opens.append(_open(request))
             known = num_tokens
         self.draft_rows.append(DraftRow(request.row_id, num_tokens, request.tail(known), k))
-        request.drafter_lens[epoch] = num_tokens
+        request.drafter_lens[source] = num_tokens
 
 
 def warm_up(
@@ -81,9 +81,9 @@ def warm_up(
     """
     step = StepRows()
     for request in requests:
-        is_behind = request.drafter_lens.get(limits.epoch, 0) < request.num_tokens
+        is_behind = request.drafter_lens.get(limits.source, 0) < request.num_tokens
         if wants_drafts(request, limits) and (is_behind or again):
-            step.add_draft(request, 0, limits.epoch)
+            step.add_draft(request, 0, limits.source)
     return tuple(step.draft_rows), tuple(step.draft_opens)
 
 

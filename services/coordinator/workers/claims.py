@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_TWIN_S = 30.0
+_SAME_PROCESS_S = 30.0
 """Back-off before redialling an address that turned out to be a drafter that is a member already;
 over at once when that one's session is."""
 _CALL_S = 5.0
@@ -58,23 +58,23 @@ class Claims:
             PreconditionError: another member is that process.
             MineDraftError: it did not answer.
         """
-        twin = next((m for m, c in self._claims.items() if c.instance_id == instance_id), None)
-        if twin is None:
+        other = next((m for m, c in self._claims.items() if c.instance_id == instance_id), None)
+        if other is None:
             return
-        is_over = self._claims[twin].is_over
+        is_over = self._claims[other].is_over
         try:
             await connection.drop_link(_NO_LINK, _CALL_S)
         except PreconditionError:
             log.warning(
                 "worker.same_id",
                 address=member.address,
-                other=twin.address,
+                other=other.address,
                 instance_id=instance_id,
             )
             return
-        member.retry_s, member.retry_at_once = _TWIN_S, is_over
+        member.retry_s, member.retry_at_once = _SAME_PROCESS_S, is_over
         raise PreconditionError(
-            f"drafter {member.address} is a member already, as {twin.address}: "
+            f"drafter {member.address} is a member already, as {other.address}: "
             f"both are instance {instance_id}"
         )
 

@@ -252,7 +252,7 @@ def test_after_the_loss_of_the_verifier_all_wait_in_the_old_order():
 def test_a_new_drafter_knows_no_row():
     table, requests = crowded()
     table.end(requests[0])
-    table.forget_drafter(EPOCH)
+    table.forget_source(EPOCH)
     assert [r.drafter_lens for r in requests[1:]] == [{}, {}, {}]
     assert table.take_drafter_closes(EPOCH) == ()
     assert table.take_verifier_closes() == (1,)

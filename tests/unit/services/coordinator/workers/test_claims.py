@@ -17,16 +17,16 @@ async def world(monkeypatch):
 
 async def test_a_process_under_two_addresses_is_one_drafter(world, monkeypatch):
     """A session ends the one before it: each member would take it from the other for ever."""
-    monkeypatch.setattr(claims_module, "_TWIN_S", 0.0)
+    monkeypatch.setattr(claims_module, "_SAME_PROCESS_S", 0.0)
     world.verifier()
     first = world.drafter()
     await world.until(lambda: world.core.sources.newest == 1)
     alias = world.alias(first, "drafter-b:1")
     await world.until(lambda: world.num_dials["drafter-b:1"] > 9)
-    twin = world.membership.drafters[1].status()
+    second = world.membership.drafters[1].status()
     assert not alias.is_open
-    assert not twin.connected
-    assert twin.last_error == (
+    assert not second.connected
+    assert second.last_error == (
         "drafter drafter-b:1 is a member already, as drafter:1: "
         f"both are instance {first.info.identity.instance_id}"
     )
@@ -36,7 +36,7 @@ async def test_a_process_under_two_addresses_is_one_drafter(world, monkeypatch):
     assert alias.is_open
 
 
-async def test_a_twin_is_dialled_again_after_a_long_pause(world):
+async def test_a_second_address_of_a_process_is_dialled_again_after_a_long_pause(world):
     world.verifier()
     first = world.drafter()
     await world.until(lambda: world.core.sources.newest == 1)
@@ -61,7 +61,7 @@ async def test_one_that_copies_the_id_of_another_keeps_nobody_out(world):
     assert (said["address"], said["other"]) == ("drafter-b:1", "drafter:1")
 
 
-async def test_a_twin_is_taken_as_soon_as_the_first_ones_session_is_over(world):
+async def test_a_second_address_is_taken_as_soon_as_the_first_ones_session_is_over(world):
     world.verifier()
     first = world.drafter()
     await world.until(lambda: world.core.sources.newest == 1)

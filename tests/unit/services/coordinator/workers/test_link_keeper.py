@@ -162,12 +162,12 @@ async def test_a_link_that_carries_nothing_is_formed_anew_and_drafts_flow_again(
     )
     await world.until(lambda: world.core.sources.newest == 2)
     assert "did not reach" in member.status().last_error, "until some do"
-    accepted = sample.request.stats.num_accepted_tokens
+    accepted = sample.request.stats.total().num_accepted_tokens
     world.draft()
     world.verify()  # planned without a drafter
     world.draft()
     world.verify()
-    assert sample.request.stats.num_accepted_tokens > accepted
+    assert sample.request.stats.total().num_accepted_tokens > accepted
     assert member.status().last_error == ""
     world.work()
     assert (await read(sample.stream))[0][0] == continuation((1, 2, 3), 60)
