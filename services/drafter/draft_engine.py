@@ -1,7 +1,7 @@
 """One draft step on the device: bring the KV caches up, have drafts proposed, send them.
 
 Everything it holds is a cache of what the coordinator says; a step is repeatable and may be lost.
-How tokens are come by is the proposer's (`proposer`, `kinds`).
+The proposer decides which tokens to draft (`proposer`, `kinds`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DraftEngine:
 
     Args:
         runner: The draft model.
-        kind: How tokens are come by; one of `KINDS`.
+        kind: Who proposes; one of `KINDS`.
         max_catch_up_tokens: Most committed tokens fed in one step.
         q_width: (id, probability) pairs to send with each draft; 0: ids only.
     """

@@ -1,7 +1,7 @@
-"""What a kind of drafter is to the engine: it appends drafts to the rows of a step. No torch here.
+"""What the engine asks of every kind of drafter: append drafts to the rows of a step. No torch.
 
 The engine keeps what all kinds share: open rows, their KV blocks, the budget of catch-up, the
-packet. A proposer keeps how tokens are come by.
+packet. A proposer decides which tokens to draft.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Drafting:
     due: list[int] = field(default_factory=list)
     """Committed tokens to feed in this step."""
     is_ready: bool = False
-    """Whether it is drafted for: k > 0, and with `due` its KV cache has caught up."""
+    """Whether to draft for it: k > 0, and its KV cache has caught up once `due` is fed."""
     drafts: list[int] = field(default_factory=list)
     q: list[Candidates] = field(default_factory=list)
     """One per draft."""
@@ -44,7 +44,7 @@ class Drafting:
     """The model has no numbers for its committed tokens: to draft again would change nothing."""
 
     def add(self, token: int, q: Candidates | None = None) -> None:
-        """Append a draft; without `q` nothing was drawn: it is a proposal of its own, a delta."""
+        """Append a draft. Without `q` it was not drawn, so its distribution is a delta."""
         self.drafts.append(token)
         self.q.append(((token,), (1.0,)) if q is None else q)
 
