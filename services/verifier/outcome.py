@@ -33,8 +33,6 @@ class Outcome:
     num_accepted: int
     logprobs: list[TokenLogprobs] | None = None
     """One a token if the row asked for them."""
-    num_bad_q: int = 0
-    """Drafts judged by the coupled rule because their q was missing or unusable."""
 
     @property
     def is_broken(self) -> bool:

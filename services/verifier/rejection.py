@@ -72,7 +72,6 @@ def judge(logits: Tensor, items: Sequence[AcceptItem], firsts: Sequence[int]) ->
         for i, token in enumerate(item.draft_token_ids[: len(row_q)]):
             q = row_q[i]
             if q is None:
-                outcome.num_bad_q += 1
                 if y[n, i] != token:
                     outcome.token_ids.append(y[n, i])
                     break
