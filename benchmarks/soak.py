@@ -71,7 +71,6 @@ class Watch:
     wrong: list[str] = field(default_factory=list)
     peaks: dict[tuple[str, int, str], tuple[float, float]] = field(default_factory=dict)
     """By role, life and figure: first and last after it settled."""
-    num_looks: int = 0
     _last: Counters | None = None
     _instance: str = ""
 
@@ -86,7 +85,6 @@ class Watch:
                 if service.ready_at and time.monotonic() - service.ready_at > SETTLE_S:
                     with suppress(OSError, RuntimeError):  # it may have been killed just now
                         self._figures(role, service.num_lives, service.figures())
-            self.num_looks += 1
             await asyncio.sleep(0.5)
 
     def _counters(self, status: Status) -> None:
