@@ -13,12 +13,14 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from fault_costs import BATCH, MEASUREMENTS, NUM_BATCHES, NUM_RUNNING, Bench, K
+from fault_costs import BATCH, NUM_BATCHES, NUM_RUNNING, Bench, K
+from fault_costs import MEASUREMENTS as COSTS
 from fleet import Fleet, is_up, until
 from lines import Line, show, write
 from rich.console import Console
 from rich.progress import Progress
 from steady_load import Asked, SteadyLoad
+from stopped_drafter import stopped_drafter
 
 from minedraft.bench.machine import describe, in_words
 from minedraft.bench.prompts import load_prompts
@@ -28,6 +30,7 @@ from minedraft.services.coordinator.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "spec_bench.jsonl"
 NUM_TOKENS = 128
+MEASUREMENTS = COSTS | {"stopped_drafter": stopped_drafter}
 console = Console(highlight=False)
 
 

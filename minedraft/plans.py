@@ -106,7 +106,7 @@ class VerifyPlan:
     opens: tuple[OpenRow, ...] = ()
     closes: tuple[RowId, ...] = ()
     draft_timeout_ns: int = 0
-    """Longest wait for drafts once the device is free."""
+    """Longest wait for drafts, from the plan's arrival at the verifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,14 @@ class VerifyResult:
     rows: tuple[RowResult, ...]
     timing: StepTiming
     num_stale_drafts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegun:
+    """The verifier is at a step, or will be when those that began before it have ended."""
+
+    step_id: int
+    batch: int
 
 
 @dataclass(frozen=True, slots=True)

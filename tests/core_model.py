@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from minedraft.errors import InvalidRequestError, QueueFullError, StateError
-from minedraft.plans import VerifyPlan, VerifyResult
+from minedraft.plans import StepBegun, VerifyPlan, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.outcome import Kept
@@ -77,7 +77,9 @@ class CoreModel:
         self.died: tuple[list[str], bool] = ([], False)
         """Who was in flight when the last session broke without a word, and whether alone."""
         self.flights: dict[int, Flight] = {}
-        self.order: list[int] = []  # batches, in the order their plans went to the verifier
+        self.order: list[int] = []  # batches whose steps have begun, as far as the core was told
+        self.notes: deque[StepBegun] = deque()
+        """Steps that have begun; of each the core is told before its answer."""
         self.answers: deque[VerifyResult] = deque()
         self.old_answers: list[VerifyResult] = []
         self.draft_answers: list = []
@@ -194,7 +196,6 @@ class CoreModel:
         for flight in self.flights.values():
             assert not blocks & flight.blocks, "a block that a step in flight may write"
         self.flights[verify.batch] = Flight(verify, owners, blocks, decoding=frozenset(decoding))
-        self.order.append(verify.batch)
 
     def _on_trial(self) -> set[str]:
         return {request_id for request_id, num in self.deaths.items() if num >= 2}
@@ -227,16 +228,25 @@ class CoreModel:
         self.draft_answers.append(double.run(draft))
         warming.step_id = draft.step_id
 
-    def work(self, accept=lambda _row_id, k: k, *, drafts_came=True) -> None:
-        """The verifier runs its next plan; the answer is on its way."""
-        result = self.verifier.run(accept, drafts_came=drafts_came)
+    def work(self, accept=lambda _row_id, k: k, *, drafts_came=True, pick=0) -> None:
+        """The verifier runs a plan, that of any batch; note and answer are on their way."""
+        result = self.verifier.run(accept, drafts_came=drafts_came, pick=pick)
         if result is not None:
+            self.notes.append(StepBegun(result.step_id, result.batch))
             self.answers.append(result)
 
+    def begin(self) -> None:
+        """The oldest note arrives: a step has begun."""
+        note = self.notes.popleft()
+        self.core.on_step_begun(note)
+        self.order.append(note.batch)
+
     def answer(self) -> None:
-        """The oldest verify answer arrives."""
+        """The oldest verify answer arrives, behind the note that its step has begun."""
+        if not self.order:
+            self.begin()
         result = self.answers.popleft()
-        assert self.order.pop(0) == result.batch, "the verifier is first-in first-out"
+        assert self.order.pop(0) == result.batch, "answers come in the order of the notes"
         flight = self.flights.pop(result.batch)
         self.num_stale += len(flight.plan.rows) - len(flight.owners)
         self._note_drafts(flight, result.num_stale_drafts)
@@ -287,6 +297,7 @@ class CoreModel:
     def answer_again(self, index) -> None:
         """An answer to a step that is not in flight: a repeat, or one for a lost session."""
         result = self.old_answers[index % len(self.old_answers)]
+        self.core.on_step_begun(StepBegun(result.step_id, result.batch))
         assert self.core.apply(result, self._keep) == []
         self.num_stale += len(result.rows)
 
@@ -319,6 +330,11 @@ class CoreModel:
     # -- workers ----------------------------------------------------------------------------
 
     @property
+    def oldest(self) -> int | None:
+        """The batch with the oldest step in flight."""
+        return min(self.flights, key=lambda b: self.flights[b].plan.step_id, default=None)
+
+    @property
     def drafter(self) -> DrafterDouble | None:
         """One that serves, if any does."""
         return self.doubles[self.serving[0]] if self.serving else None
@@ -341,12 +357,14 @@ class CoreModel:
         self.answers.clear()
         self.flights.clear()
         self.order.clear()
+        self.notes.clear()
         self.verifier = None
         self._forget_drafters([*self.doubles])
 
     def fail_verifier(self) -> None:
         """It fails at what it is running: those in that step are to blame, and nobody else."""
-        blamed = list(self.flights[self.order[0]].owners.values()) if self.order else []
+        at = self.order[0] if self.order else self.oldest
+        blamed = list(self.flights[at].owners.values()) if self.flights else []
         for request_id in blamed:
             self.failed[request_id] = self.failed.get(request_id, 0) + 1
         given_up = [str(request.request_id) for request in self.core.blame()]
@@ -455,7 +473,11 @@ class CoreModel:
         batches = range(core.mode.num_batches)
         in_flight = [self.flights[b].plan.step_id if b in self.flights else 0 for b in batches]
         assert [core.in_flight_step(b) for b in batches] == in_flight
-        assert list(core._verify_queue) == self.order
+        assert core._verifying.begun == self.order
+        at = self.order[0] if self.order else self.oldest
+        owed = self.flights[at].plan.step_id if self.flights else 0
+        assert core.owed_by_verifier == owed
+        assert core.oldest_step == min((f.plan.step_id for f in self.flights.values()), default=0)
         assert core.is_idle == (not self.live and not self.flights)
         waiting = [r.arrival for r in core._table.waiting]
         assert waiting == sorted(waiting), "first come, first served"
@@ -509,7 +531,7 @@ class CoreModel:
                 assert request.phase is Phase.VERIFYING
             elif not flight.drafts_in:
                 assert request.phase is Phase.DRAFTING
-            elif self.order[0] == batch:
+            elif self.order[:1] == [batch]:
                 assert request.phase is Phase.VERIFYING
             else:
                 assert request.phase is Phase.DRAFTED

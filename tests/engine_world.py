@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from minedraft.api import Delta, Finished
-from minedraft.plans import DraftPlan, VerifyPlan
+from minedraft.plans import DraftPlan, StepBegun, VerifyPlan
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.request import Request
@@ -88,6 +88,7 @@ class EngineWorld:
         """The verifier does its next step."""
         result = self.verifier.run(accept)
         if result is not None:
+            self.core.on_step_begun(StepBegun(result.step_id, result.batch))
             self.engine.on_verify_result(result)
 
     def run_dry(self, max_steps: int = 200) -> None:

@@ -61,6 +61,9 @@ class HangingVerifier:
         self.num_sessions = 0
         self.num_links = 0
         self.drafters_hang = False
+        self.starved: set[int] = set()
+        """Batches whose steps it never begins in this session, while it runs those of others."""
+        self.never = asyncio.Event()
         self._double = VerifierDouble(num_blocks=60)
         model = replace(self._double.info, tokenizer_fingerprint=FINGERPRINT)
         self._info = WorkerInfo(identity(), model, ("grpc",), "coupled")
@@ -75,14 +78,19 @@ class HangingVerifier:
     async def begin_session(self) -> None:
         await self.device.run(lambda: None)
         self._double = VerifierDouble(num_blocks=60)
+        self.starved = set()
         self.num_sessions += 1
 
-    async def start_plan(self, plan, arrived_ns):
+    def drafts(self, plan):
+        self._double.receive(plan)
+        return self.never.wait() if plan.batch in self.starved else None
+
+    async def start_plan(self, plan, arrived_ns, packet, ready_ns):
         return asyncio.ensure_future(self.device.run(lambda: self._step(plan)))
 
     def _step(self, plan):
-        self._double.receive(plan)
-        return self._double.run(drafts_came=not self.drafters_hang)
+        picked = plan if plan.rows else None
+        return self._double.run_plan(picked, drafts_came=not self.drafters_hang)
 
 
 class HangingDrafter:

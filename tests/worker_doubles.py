@@ -47,7 +47,7 @@ def _check_history(row: Row) -> None:
 
 
 class VerifierDouble:
-    """Runs verify plans first-in first-out, one session long."""
+    """Runs verify plans, those of one batch in order, one session long."""
 
     def __init__(self, *, num_blocks: int, block_size: int = 4, max_model_len: int = 200) -> None:
         self.info = ModelInfo(
@@ -67,23 +67,33 @@ class VerifierDouble:
         ]
 
     def receive(self, plan: VerifyPlan) -> None:
-        """Queue a plan; one without rows is run at its turn like any other."""
+        """Queue a plan; one without rows is run before the next younger one that has some."""
         to_run = {row.row_id for queued in self.queue for row in queued.rows}
         assert not to_run & set(plan.closes), "a row that a step has still to run"
         self.queue.append(plan)
 
-    def run(self, accept=lambda _row_id, k: k, *, drafts_came: bool = True) -> VerifyResult | None:
-        """Run the next plan that has rows; `accept(row_id, k)` says how many drafts are right."""
-        while self.queue:
-            plan = self.queue.popleft()
-            for row_id in plan.closes:
-                del self.rows[row_id]  # KeyError: closed twice, or never opened
-            for opened in plan.opens:
-                assert opened.row_id not in self.ever, "row ids are never used twice"
-                self.ever.add(opened.row_id)
-                history = [*opened.prompt_token_ids, *opened.output_token_ids]
-                self.rows[opened.row_id] = Row(history, len(opened.prompt_token_ids))
-            if plan.rows:
+    def run(
+        self, accept=lambda _row_id, k: k, *, drafts_came: bool = True, pick: int = 0
+    ) -> VerifyResult | None:
+        """Run a plan that has rows.
+
+        Args:
+            accept: `accept(row_id, k)` says how many drafts are right.
+            drafts_came: Whether there are any.
+            pick: Of which batch: 0 is that of the oldest plan.
+        """
+        heads = list({plan.batch: plan for plan in reversed(self.queue) if plan.rows}.values())
+        heads.sort(key=self.queue.index)
+        return self.run_plan(heads[pick % len(heads)] if heads else None, accept, drafts_came)
+
+    def run_plan(self, picked, accept=lambda _row_id, k: k, drafts_came: bool = True):
+        """Run a plan of the queue, and before it older ones without rows; None: only these."""
+        for plan in [*self.queue]:
+            if plan is not picked and plan.rows:
+                continue
+            self.queue.remove(plan)
+            self._open_and_close(plan)
+            if plan is picked:
                 results = tuple(self._run_row(row, accept, drafts_came) for row in plan.rows)
                 num_stale = sum(row.num_draft_tokens > 0 for row in plan.rows)
                 return VerifyResult(
@@ -94,6 +104,15 @@ class VerifierDouble:
                     0 if drafts_came else num_stale,
                 )
         return None
+
+    def _open_and_close(self, plan: VerifyPlan) -> None:
+        for row_id in plan.closes:
+            del self.rows[row_id]  # KeyError: closed twice, or never opened
+        for opened in plan.opens:
+            assert opened.row_id not in self.ever, "row ids are never used twice"
+            self.ever.add(opened.row_id)
+            history = [*opened.prompt_token_ids, *opened.output_token_ids]
+            self.rows[opened.row_id] = Row(history, len(opened.prompt_token_ids))
 
     def _run_row(self, plan, accept, drafts_came) -> RowResult:
         row = self.rows[plan.row_id]
@@ -127,8 +146,9 @@ class VerifierDouble:
     def _extend_blocks(self, plan, row: Row, num_positions: int) -> None:
         size = self.info.block_size
         assert plan.block_offset == len(row.blocks)
-        taken = {block for other in self.rows.values() for block in other.blocks}
-        assert not taken & set(plan.new_block_ids), "a block of a row that is still open"
+        closing = {row_id for queued in self.queue for row_id in queued.closes}
+        taken = {b for i, other in self.rows.items() if i not in closing for b in other.blocks}
+        assert not taken & set(plan.new_block_ids), "a block of a row that nobody has closed"
         want = max(len(row.blocks), -(-num_positions // size))
         row.blocks += plan.new_block_ids
         assert len(row.blocks) == want, "blocks for exactly the positions about to be written"

@@ -7,27 +7,20 @@ from typing import TYPE_CHECKING
 from minedraft.errors import ProtocolError
 from minedraft.plans import (
     DraftPlan,
-    DraftResult,
     DraftRow,
-    LinkLost,
     OpenRow,
-    RowResult,
     StepTiming,
     VerifyPlan,
-    VerifyResult,
     VerifyRow,
     WorkerIdentity,
-    WorkerUsage,
 )
-from minedraft.transport import ranges, sampling_codec, usage_codec
-from minedraft.types import MAX_EOS_IDS, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
+from minedraft.transport import ranges, sampling_codec
+from minedraft.types import MAX_EOS_IDS, ModelInfo, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ROW_ERRORS = {RowError.NON_FINITE: verifier_pb2.ROW_ERROR_NON_FINITE}
-_ROW_ERRORS_BACK = {number: error for error, number in _ROW_ERRORS.items()}
 _TIMING_FIELDS = tuple(StepTiming.__slots__)
 
 
@@ -244,115 +237,6 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
     return found
 
 
-def verify_result_to_proto(result: VerifyResult) -> verifier_pb2.VerifierSessionResponse:
-    """VerifyResult -> session message."""
-    rows = [
-        verifier_pb2.RowResult(
-            row_id=row.row_id,
-            base_len=row.base_len,
-            token_ids=row.token_ids,
-            num_draft_tokens=row.num_draft_tokens,
-            num_accepted_tokens=row.num_accepted_tokens,
-            logprobs=[logprobs_to_proto(entry) for entry in row.logprobs],
-            error=None if row.error is None else _ROW_ERRORS[row.error],
-        )
-        for row in result.rows
-    ]
-    return verifier_pb2.VerifierSessionResponse(
-        result=verifier_pb2.VerifyResult(
-            step_id=result.step_id,
-            batch=result.batch,
-            rows=rows,
-            timing=timing_to_proto(result.timing),
-            num_stale_drafts=result.num_stale_drafts,
-        )
-    )
-
-
-def draft_result_to_proto(result: DraftResult) -> drafter_pb2.DrafterSessionResponse:
-    """DraftResult -> session message."""
-    return drafter_pb2.DrafterSessionResponse(
-        result=drafter_pb2.DraftResult(
-            step_id=result.step_id,
-            batch=result.batch,
-            num_draft_tokens=result.num_draft_tokens,
-            num_rows=result.num_rows,
-            timing=timing_to_proto(result.timing),
-            num_behind=result.num_behind,
-            epoch=result.epoch,
-            num_broken=result.num_broken,
-        )
-    )
-
-
-def verify_answer_from_proto(
-    response: verifier_pb2.VerifierSessionResponse,
-) -> VerifyResult | LinkLost:
-    """Session message -> result or link loss.
-
-    Raises:
-        ProtocolError: a message kind this version does not know, or a number out of range.
-    """
-    match response.WhichOneof("message"):
-        case "result":
-            result = response.result
-            ranges.check_counts(result.rows)
-            verified = VerifyResult(
-                step_id=result.step_id,
-                batch=result.batch,
-                rows=tuple(_row_result(row) for row in result.rows),
-                timing=timing_from_proto(result.timing),
-                num_stale_drafts=result.num_stale_drafts,
-            )
-            ranges.check_verify_result(verified)
-            return verified
-        case "link_lost":
-            return LinkLost(response.link_lost.epoch, response.link_lost.reason)
-        case other:
-            raise ProtocolError(f"verifier session: unknown answer {other!r}")
-
-
-def draft_answer_from_proto(
-    response: drafter_pb2.DrafterSessionResponse,
-) -> DraftResult | LinkLost | WorkerUsage:
-    """Session message -> result or link loss.
-
-    Raises:
-        ProtocolError: a message kind this version does not know, or a number out of range.
-    """
-    match response.WhichOneof("message"):
-        case "result":
-            result = response.result
-            drafted = DraftResult(
-                step_id=result.step_id,
-                batch=result.batch,
-                num_draft_tokens=result.num_draft_tokens,
-                num_rows=result.num_rows,
-                timing=timing_from_proto(result.timing),
-                epoch=result.epoch,
-                num_behind=result.num_behind,
-                num_broken=result.num_broken,
-            )
-            ranges.check_draft_result(drafted)
-            return drafted
-        case "link_lost":
-            return LinkLost(response.link_lost.epoch, response.link_lost.reason)
-        case "usage":
-            return usage_codec.usage_from_proto(response.usage)
-        case other:
-            raise ProtocolError(f"drafter session: unknown answer {other!r}")
-
-
-def link_lost_to_verifier_answer(lost: LinkLost) -> verifier_pb2.VerifierSessionResponse:
-    """LinkLost -> the verifier's session message."""
-    return verifier_pb2.VerifierSessionResponse(link_lost=_link_lost(lost))
-
-
-def link_lost_to_drafter_answer(lost: LinkLost) -> drafter_pb2.DrafterSessionResponse:
-    """LinkLost -> the drafter's session message."""
-    return drafter_pb2.DrafterSessionResponse(link_lost=_link_lost(lost))
-
-
 def logprobs_to_proto(entry: TokenLogprobs) -> types_pb2.PositionLogprobs:
     """TokenLogprobs -> message."""
     return types_pb2.PositionLogprobs(
@@ -370,23 +254,5 @@ def logprobs_from_proto(message: types_pb2.PositionLogprobs) -> TokenLogprobs:
     )
 
 
-def _row_result(row: verifier_pb2.RowResult) -> RowResult:
-    if row.error and row.error not in _ROW_ERRORS_BACK:
-        raise ProtocolError(f"row {row.row_id}: unknown error {row.error}")
-    return RowResult(
-        row_id=RowId(row.row_id),
-        base_len=row.base_len,
-        token_ids=tuple(row.token_ids),
-        num_draft_tokens=row.num_draft_tokens,
-        num_accepted_tokens=row.num_accepted_tokens,
-        logprobs=tuple(logprobs_from_proto(entry) for entry in row.logprobs),
-        error=_ROW_ERRORS_BACK.get(row.error),
-    )
-
-
 def _row_ids(ids: Iterable[int]) -> tuple[RowId, ...]:
     return tuple(RowId(i) for i in ids)
-
-
-def _link_lost(lost: LinkLost) -> types_pb2.LinkLost:
-    return types_pb2.LinkLost(epoch=lost.epoch, reason=lost.reason)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         DraftPlan,
         DraftResult,
         RowResult,
+        StepBegun,
         VerifyPlan,
         VerifyResult,
     )
@@ -66,6 +67,15 @@ def check_verify_result(result: VerifyResult) -> None:
     _check_timing(result.timing)
     for row in result.rows:
         _check_row_result(row)
+
+
+def check_step_begun(begun: StepBegun) -> None:
+    """Check the numbers of a note of a verifier; whether it is a step, `Core` knows.
+
+    Raises:
+        ProtocolError: names the field and the value.
+    """
+    _between("batch", begun.batch, 0, MAX_BATCHES - 1)
 
 
 def check_draft_result(result: DraftResult) -> None:

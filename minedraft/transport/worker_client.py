@@ -20,12 +20,13 @@ from minedraft.plans import (
     DraftPlan,
     DraftResult,
     LinkLost,
+    StepBegun,
     VerifyPlan,
     VerifyResult,
     WorkerInfo,
     WorkerUsage,
 )
-from minedraft.transport import plan_codec
+from minedraft.transport import answer_codec, plan_codec
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, open_channel
 from minedraft.transport.plan_session import BEGUN
 from minedraft.transport.status import UnknownMethodError, from_rpc_error, readable
@@ -223,7 +224,7 @@ def _description(formed: Any) -> str:
     return text if text.isprintable() else ascii(text)
 
 
-class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
+class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | StepBegun | LinkLost"]):
     """One connection to a verifier."""
 
     def __init__(
@@ -236,7 +237,7 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
         super().__init__(
             address,
             plan_codec.verify_plan_to_proto,
-            plan_codec.verify_answer_from_proto,
+            answer_codec.verify_answer_from_proto,
             credentials,
             coordinator=coordinator,
         )
@@ -266,7 +267,7 @@ class VerifierConnection(_Connection[VerifyPlan, "VerifyResult | LinkLost"]):
 
     def session(
         self, timeout_s: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[VerifyResult | LinkLost]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[VerifyResult | StepBegun | LinkLost]]:
         """Open the session; see `_session`."""
         return self._session(self._stub.Session(metadata=self._metadata), timeout_s)
 
@@ -285,7 +286,7 @@ class DrafterConnection(_Connection[DraftPlan, "DraftResult | LinkLost | WorkerU
         super().__init__(
             address,
             plan_codec.draft_plan_to_proto,
-            plan_codec.draft_answer_from_proto,
+            answer_codec.draft_answer_from_proto,
             credentials,
             server_name=server_name,
             coordinator=coordinator,

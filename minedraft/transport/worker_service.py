@@ -10,11 +10,12 @@ from minedraft.plans import (
     DraftPlan,
     DraftResult,
     LinkLost,
+    StepBegun,
     VerifyPlan,
     VerifyResult,
     WorkerUsage,
 )
-from minedraft.transport import plan_codec, usage_codec
+from minedraft.transport import answer_codec, plan_codec, usage_codec
 from minedraft.transport.plan_session import PlanSessions
 from minedraft.v1 import (
     drafter_pb2,
@@ -27,11 +28,13 @@ from minedraft.v1 import (
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Coroutine
 
     import grpc
 
+    from minedraft.packets.packet import DraftPacket
     from minedraft.plans import WorkerInfo
+    from minedraft.transport.plan_queue import Arrived
     from minedraft.types import ModelInfo
 
 VERIFIER_SERVICE = "minedraft.v1.Verifier"
@@ -62,10 +65,23 @@ class Handler(Protocol):
 class VerifierHandler(Handler, Protocol):
     """The methods of a verifier."""
 
+    def drafts(self, plan: VerifyPlan) -> Coroutine[Any, Any, DraftPacket | None] | None:
+        """What waits for a step's drafts, bounded, from now on; None: it has none."""
+
     async def start_plan(
-        self, plan: VerifyPlan, arrived_ns: int
-    ) -> asyncio.Future[VerifyResult | LinkLost | None]:
-        """Start one step once its drafts are there; None if the plan has no rows."""
+        self, plan: VerifyPlan, arrived_ns: int, packet: DraftPacket | None, ready_ns: int
+    ) -> asyncio.Future[VerifyResult | StepBegun | LinkLost | None]:
+        """Start one step.
+
+        Args:
+            plan: Which.
+            arrived_ns: When it arrived (perf_counter).
+            packet: Its drafts; None: it has none, or they did not come.
+            ready_ns: When the wait for them was over; `arrived_ns` if there was none.
+
+        Returns:
+            Its result; None if the plan has no rows.
+        """
 
 
 class DrafterHandler(Handler, Protocol):
@@ -134,12 +150,25 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
 
     def __init__(self, handler: VerifierHandler) -> None:
         self._handler = handler
-        self.sessions: PlanSessions[VerifyPlan, VerifyResult | LinkLost] = PlanSessions(
+        self.sessions: PlanSessions[
+            VerifyPlan, DraftPacket, VerifyResult | StepBegun | LinkLost
+        ] = PlanSessions(
             role="verifier",
             decode=plan_codec.verify_plan_from_proto,
             encode=_encode_verify_answer,
             begin=handler.begin_session,
-            start=handler.start_plan,
+            start=self._start,
+            # A step needs what the step before it of the same batch leaves behind.
+            lane=lambda plan: plan.batch if plan.rows else None,
+            inputs=handler.drafts,
+            begun=lambda plan: StepBegun(plan.step_id, plan.batch) if plan.rows else None,
+        )
+
+    def _start(
+        self, arrived: Arrived[VerifyPlan, DraftPacket]
+    ) -> Awaitable[asyncio.Future[VerifyResult | StepBegun | LinkLost | None]]:
+        return self._handler.start_plan(
+            arrived.plan, arrived.arrived_ns, arrived.inputs, arrived.ready_ns
         )
 
     def register(self, server: grpc.aio.Server) -> str:
@@ -180,12 +209,14 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
 
     def __init__(self, handler: DrafterHandler) -> None:
         self._handler = handler
-        self.sessions: PlanSessions[DraftPlan, DraftResult | LinkLost | WorkerUsage] = PlanSessions(
-            role="drafter",
-            decode=plan_codec.draft_plan_from_proto,
-            encode=_encode_draft_answer,
-            begin=handler.begin_session,
-            start=handler.start_plan,
+        self.sessions: PlanSessions[DraftPlan, None, DraftResult | LinkLost | WorkerUsage] = (
+            PlanSessions(
+                role="drafter",
+                decode=plan_codec.draft_plan_from_proto,
+                encode=_encode_draft_answer,
+                begin=handler.begin_session,
+                start=lambda arrived: handler.start_plan(arrived.plan, arrived.arrived_ns),
+            )
         )
 
     def register(self, server: grpc.aio.Server) -> str:
@@ -236,18 +267,20 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServicer):
 
 
 def _encode_verify_answer(
-    answer: VerifyResult | LinkLost,
+    answer: VerifyResult | StepBegun | LinkLost,
 ) -> verifier_pb2.VerifierSessionResponse:
     if isinstance(answer, LinkLost):
-        return plan_codec.link_lost_to_verifier_answer(answer)
-    return plan_codec.verify_result_to_proto(answer)
+        return answer_codec.link_lost_to_verifier_answer(answer)
+    if isinstance(answer, StepBegun):
+        return answer_codec.step_begun_to_proto(answer)
+    return answer_codec.verify_result_to_proto(answer)
 
 
 def _encode_draft_answer(
     answer: DraftResult | LinkLost | WorkerUsage,
 ) -> drafter_pb2.DrafterSessionResponse:
     if isinstance(answer, LinkLost):
-        return plan_codec.link_lost_to_drafter_answer(answer)
+        return answer_codec.link_lost_to_drafter_answer(answer)
     if isinstance(answer, WorkerUsage):
         return usage_codec.usage_to_drafter_answer(answer)
-    return plan_codec.draft_result_to_proto(answer)
+    return answer_codec.draft_result_to_proto(answer)

@@ -121,10 +121,20 @@ class VerifyResult(_message.Message):
     num_stale_drafts: int
     def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., num_stale_drafts: _Optional[int] = ...) -> None: ...
 
+class StepBegun(_message.Message):
+    __slots__ = ("step_id", "batch")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    batch: int
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ...) -> None: ...
+
 class VerifierSessionResponse(_message.Message):
-    __slots__ = ("result", "link_lost")
+    __slots__ = ("result", "link_lost", "begun")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     LINK_LOST_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     result: VerifyResult
     link_lost: _types_pb2.LinkLost
-    def __init__(self, result: _Optional[_Union[VerifyResult, _Mapping]] = ..., link_lost: _Optional[_Union[_types_pb2.LinkLost, _Mapping]] = ...) -> None: ...
+    begun: StepBegun
+    def __init__(self, result: _Optional[_Union[VerifyResult, _Mapping]] = ..., link_lost: _Optional[_Union[_types_pb2.LinkLost, _Mapping]] = ..., begun: _Optional[_Union[StepBegun, _Mapping]] = ...) -> None: ...

@@ -71,8 +71,11 @@ class VerifierServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Session(self, request_iterator, context):
-        """Plans in, results out, in order. All rows die with the stream. It has begun when the initial
-        metadata come with minedraft-session: begun.
+        """Plans in, results out. The oldest plan that is ready runs next: one whose drafts have come, whose
+        wait for them is over, or that has none. Plans with rows of one batch run in the order in which
+        they came; a plan without rows waits for none. StepBegun says which step runs, before its result
+        or the error that ends the stream; results come in the order of these. All rows die with the
+        stream. It has begun when the initial metadata come with minedraft-session: begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,15 @@ from minedraft.repeats import Repeats
 from minedraft.transport.ranges import check_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from minedraft.link.endpoints import DraftReceiver
     from minedraft.link.options import LinkOptions
     from minedraft.model.executor import DeviceExecutor
     from minedraft.packets.packet import DraftPacket
     from minedraft.packets.spec import LinkSpec
-    from minedraft.plans import VerifyPlan, VerifyResult, WorkerIdentity
+    from minedraft.plans import StepBegun, VerifyPlan, VerifyResult, WorkerIdentity
     from minedraft.services.verifier.verify_engine import VerifyEngine
     from minedraft.transport.rendezvous import Rendezvous
     from minedraft.types import ModelInfo
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _MAX_LOST = 16
-_AT_ONCE_NS = 200_000
-"""A wait for drafts shorter than this found them there already."""
 
 
 class Handler:
@@ -107,29 +105,22 @@ class Handler:
         log.info("link.formed", epoch=spec.epoch, transport=receiver.description)
         return receiver.description
 
+    def drafts(self, plan: VerifyPlan) -> Coroutine[Any, Any, DraftPacket | None] | None:
+        """What waits for a step's drafts; None if no link brings any."""
+        receiver = self._receivers.get(plan.source)
+        return None if receiver is None else self._take(receiver, plan)
+
     async def start_plan(
-        self, plan: VerifyPlan, arrived_ns: int
-    ) -> asyncio.Future[VerifyResult | LinkLost | None]:
-        """Wait for a step's drafts, bounded, then queue it for the device.
+        self, plan: VerifyPlan, arrived_ns: int, packet: DraftPacket | None, ready_ns: int
+    ) -> asyncio.Future[VerifyResult | StepBegun | LinkLost | None]:
+        """Queue a step for the device.
 
         Raises:
             ProtocolError: a token of a row is none of the model's.
         """
         check_vocabulary(plan, self._info.model.vocab_size)
-        packet: DraftPacket | None = None
-        drafts_ns: int | None = None
-        receiver = self._receivers.get(plan.source)
-        if receiver is not None:
-            asked_ns = time.perf_counter_ns()
-            packet = await receiver.take(plan.batch, plan.step_id, plan.draft_timeout_ns / 1e9)
-            got_ns = time.perf_counter_ns()
-            drafts_ns = got_ns if got_ns - asked_ns > _AT_ONCE_NS else None
-            if packet is None:
-                repeated = self._repeats.facts(f"missing {plan.source}")
-                if repeated is not None:
-                    log.info("drafts.missing", step_id=plan.step_id, source=plan.source, **repeated)
         return self._executor.submit(
-            self._engine.step, plan, packet, plan_ns=arrived_ns, drafts_ns=drafts_ns
+            self._engine.step, plan, packet, plan_ns=arrived_ns, drafts_ns=ready_ns
         )
 
     def close(self) -> None:
@@ -138,6 +129,14 @@ class Handler:
             receiver.close()
             log.info("link.closed", epoch=epoch, **asdict(receiver.counters))
         self._receivers.clear()
+
+    async def _take(self, receiver: DraftReceiver, plan: VerifyPlan) -> DraftPacket | None:
+        packet = await receiver.take(plan.batch, plan.step_id, plan.draft_timeout_ns / 1e9)
+        if packet is None:
+            repeated = self._repeats.facts(f"missing {plan.source}")
+            if repeated is not None:
+                log.info("drafts.missing", step_id=plan.step_id, source=plan.source, **repeated)
+        return packet
 
     def _on_lost(self, lost: LinkLost, session: int) -> None:
         if session != self._session:

@@ -68,9 +68,9 @@ class Hooks:
     def _worker(self, role, start_plan):
         last = []
 
-        async def start(handler, plan, arrived_ns):
+        async def start(handler, plan, arrived_ns, *inputs):
             await self.gates[role].enter(plan)
-            started = await start_plan(handler, plan, arrived_ns)
+            started = await start_plan(handler, plan, arrived_ns, *inputs)
             started.add_done_callback(lambda done: self._repeat(role, handler, done, last))
             return started
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minedraft.admin import SwapOrder
-from minedraft.services.coordinator.core import costs
+from minedraft.plans import MAX_BATCHES
 from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.types import RequestId
 from tests.engine_world import make_sample, read
@@ -39,6 +39,26 @@ async def test_the_session_of_a_verifier_that_hangs_is_ended_at_both_ends(world)
     assert member.last_error == ""
 
 
+async def test_a_verifier_that_never_runs_one_batchs_step_is_left_though_it_runs_the_others():
+    """It is given the time of a step of each other batch, and of this one."""
+    async with HangingWorld(step_timeout_s=60.0).running() as world:
+        await world.finish("before")
+        verifier, member = world.verifier, world.membership.verifier
+        verifier.starved = {0}
+        starved = make_sample("starved")
+        world.engine.submit([starved])
+        await world.until(lambda: 0 in world.core._table.in_flight)
+        overdue = world.membership._overtaking._overdue
+        for turn in range(MAX_BATCHES + 1):  # the first look only begins to count
+            assert overdue(60.0) == [], turn
+            await world.finish(f"{turn}")
+        assert overdue(60.0) == [(member, (MAX_BATCHES + 1) * 60.0)]
+        await world.membership._leave_stalled(member, 600.0)
+        tokens, _ = await read(starved.stream)
+        assert tokens[0] == continuation((1, 2, 3), 6)
+        assert verifier.num_sessions == 2
+
+
 async def test_links_drafts_and_swaps_work_after_a_verifier_had_hung(world):
     world.verifier.device.hang()
     world.engine.submit([make_sample("hung")])
@@ -53,8 +73,7 @@ async def test_links_drafts_and_swaps_work_after_a_verifier_had_hung(world):
     assert (await world.finish("swapped")).stats.total().num_drafts
 
 
-async def test_a_drafter_that_hangs_is_left_and_taken_back(world, monkeypatch):
-    monkeypatch.setattr(costs, "DRAFT_TIMEOUT_CEILING_NS", 10**6)
+async def test_a_drafter_that_hangs_is_left_and_taken_back(world):
     drafter, member = world.drafter, world.membership.drafters[0]
     drafter.device.hang()
     world.verifier.drafters_hang = True

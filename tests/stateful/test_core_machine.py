@@ -72,7 +72,14 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.verifier is not None)
     @rule(seed=INDEX, drafts_came=st.booleans())
     def work(self, seed, drafts_came):
-        self.model.work(lambda row_id, k: (seed + row_id) % (k + 1), drafts_came=drafts_came)
+        self.model.work(
+            lambda row_id, k: (seed + row_id) % (k + 1), drafts_came=drafts_came, pick=seed
+        )
+
+    @precondition(lambda self: self.model.notes)
+    @rule()
+    def begin(self):
+        self.model.begin()
 
     @precondition(lambda self: self.model.answers)
     @rule()
@@ -206,7 +213,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
 
     def work():
         if model.verifier is not None:
-            model.work(accept, drafts_came=rng.random() < 0.9)
+            model.work(accept, drafts_came=rng.random() < 0.9, pick=rng.randrange(9))
 
     def abort():
         if model.live:
@@ -250,6 +257,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
         submit: 20,
         model.plan: 60,
         work: 60,
+        lambda: model.notes and model.begin(): 30,
         lambda: model.answers and model.answer(): 60,
         lambda: model.draft_answers and model.draft_answer(rng.randrange(9)): 30,
         lambda: model.old_answers and model.answer_again(rng.randrange(999)): 3,

@@ -4,15 +4,14 @@ Events in (`submit`, `apply`, `verifier_lost`, ...), plans out (`plan`). No cloc
 asyncio, no torch, no protobuf: the same core runs under the engine and under hypothesis.
 
 Per batch at most one step is in flight. As soon as a batch's step is committed its next one is
-planned and goes to both workers at once; each runs its plans first-in first-out and the verifier
-waits for the drafts. With two batches that is MineDraft's rotation; with one it is sequential
-speculation; with k = 0 it is plain decoding.
+planned and goes to both workers at once. A drafter runs its plans first-in first-out; the verifier
+runs those first whose drafts have come, and says which it begins. With two batches that is
+MineDraft's rotation; with one it is sequential speculation; with k = 0 it is plain decoding.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
@@ -30,11 +29,12 @@ from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.sources import Sources
 from minedraft.services.coordinator.core.suspects import blame
+from minedraft.services.coordinator.core.verifying import Verifying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from minedraft.plans import DraftPlan, DraftResult, VerifyPlan, VerifyResult
+    from minedraft.plans import DraftPlan, DraftResult, StepBegun, VerifyPlan, VerifyResult
     from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.outcome import Keep, Outcome
     from minedraft.services.coordinator.core.request import Request
@@ -78,7 +78,7 @@ class Core:
             prefill_budget_tokens=prefill_budget_tokens,
         )
         self._verifier: ModelInfo | None = None
-        self._verify_queue: deque[int] = deque()
+        self._verifying = Verifying(self._table.in_flight)
         self._next_arrival = 0
 
     # -- requests ---------------------------------------------------------------------------
@@ -141,9 +141,8 @@ class Core:
         Returns:
             Live requests that it has failed at too often; the caller ends them.
         """
-        if not self._verify_queue:
-            return []
-        return blame(self._table.in_flight[self._verify_queue[0]].requests.values())
+        step = self._verifying.step
+        return blame(step.requests.values()) if step is not None else []
 
     def verdict(self, *, has_died: bool) -> list[Request]:
         """A session begins after one that broke: see `deaths`.
@@ -160,7 +159,7 @@ class Core:
             may_have_died: It broke without a word; `verdict` will know.
         """
         self._deaths.lost(self._table.in_flight.values() if may_have_died else ())
-        self._verify_queue.clear()
+        self._verifying.begun.clear()
         self._verifier = None
         self._table.start_over()
         for source in self.sources:
@@ -203,10 +202,7 @@ class Core:
         """
         if self._verifier is None:
             return
-        for plans in self._planner.plan(self.mode, self._verifier):
-            if plans[1].rows:
-                self._verify_queue.append(plans[1].batch)
-            yield plans
+        yield from self._planner.plan(self.mode, self._verifier)
 
     def on_draft_result(self, result: DraftResult) -> None:
         """A drafter is done with a step.
@@ -226,7 +222,17 @@ class Core:
         for request in step.requests.values():
             if request.phase is Phase.DRAFTING:
                 request.advance(Event.DRAFTS_IN)
-        self._mark_verifying()
+        self._verifying.mark()
+
+    def on_step_begun(self, begun: StepBegun) -> None:
+        """The verifier begins a step, behind those that it has begun and not answered.
+
+        Raises:
+            ProtocolError: that step was never planned.
+        """
+        self._planner.check_planned(begun.step_id)
+        self._verifying.begin(begun)
+        self._verifying.mark()
 
     def apply(self, result: VerifyResult, keep: Keep) -> list[Outcome]:
         """A step is verified: commit what is kept of each row, and end what ends.
@@ -249,15 +255,16 @@ class Core:
         if step is None or step.step_id != result.step_id or self._verifier is None:
             self._counters.num_stale_results += len(result.rows)
             return []
+        self._verifying.answer(step.batch)  # even if it makes no sense
         answer = read_answer(step, result, self._verifier.vocab_size)
         # Counted only now: an answer that made no sense leaves no trace.
         self._table.end_step(step.batch, step.step_id)
-        self._verify_queue.remove(step.batch)
+        self._verifying.end(step.batch)
         self.sources.verified(step, result)
         self._counters.verified(answer, result.num_stale_drafts)
         self._counters.num_stale_results += len(result.rows) - len(answer.rows)
         self._costs.verified(step, answer, result.timing.total_ns)
-        self._mark_verifying()
+        self._verifying.mark()
         outcomes = [
             settle(request, row, keep) for request, row in answer.rows if row.token_ids or row.error
         ]
@@ -318,6 +325,12 @@ class Core:
     @property
     def owed_by_verifier(self) -> int:
         """The step that the verifier is at, even if all its requests have ended; 0: none is."""
+        step = self._verifying.step
+        return step.step_id if step is not None else 0
+
+    @property
+    def oldest_step(self) -> int:
+        """The oldest step in flight, which others may overtake only for a while; 0: none is."""
         return min((step.step_id for step in self._table.in_flight.values()), default=0)
 
     def in_flight_step(self, batch: int) -> int:
@@ -351,13 +364,3 @@ class Core:
     def check(self) -> None:
         """Raise if an invariant is broken; cheap enough for tests and idle moments."""
         self._table.check()
-
-    # -- inside -----------------------------------------------------------------------------
-
-    def _mark_verifying(self) -> None:
-        """The batch at the head of the verifier's queue is verified once its drafts are in."""
-        if not self._verify_queue:
-            return
-        for request in self._table.in_flight[self._verify_queue[0]].requests.values():
-            if request.phase is Phase.DRAFTED:
-                request.advance(Event.VERIFY)

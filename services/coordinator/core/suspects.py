@@ -1,6 +1,6 @@
 """Requests that may be what the verifier fails at: counted, stepped alone, given up. Pure.
 
-The verifier runs its steps first-in first-out, so what fails is the step at the head of its queue:
+The verifier says which step it begins, so what fails is the first it has begun and not answered:
 only that step's requests are suspects, whatever the other batches were waiting for. Which one of
 them it was cannot be told, so each is tried in steps of its own until a step of decoding clears
 it; a request that fails alone again and again is given up and has taken nobody along.

@@ -21,7 +21,7 @@ from minedraft.errors import (
     WorkerHeldError,
     WorkerUnavailableError,
 )
-from minedraft.plans import LinkLost, WorkerUsage
+from minedraft.plans import MAX_BATCHES, LinkLost, StepBegun, WorkerUsage
 from minedraft.services.coordinator.workers.claims import Claims
 from minedraft.services.coordinator.workers.discovery import DrafterName
 from minedraft.services.coordinator.workers.handshake import check_drafter, check_verifier
@@ -100,6 +100,11 @@ class Membership:
         self._watchdog: Watchdog[Member[Any]] = Watchdog(
             config.step_timeout_s, self._owed, self._leave_stalled
         )
+        # A step may be overtaken while it waits for drafts; behind each step of the other batches
+        # it would have run.
+        self._overtaking: Watchdog[Member[Any]] = Watchdog(
+            config.step_timeout_s * (MAX_BATCHES + 1), self._overtaken, self._leave_stalled
+        )
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[Member[DrafterConnection], asyncio.Task[None]] = {}
 
@@ -117,6 +122,8 @@ class Membership:
             group.create_task(self.links.run(), name="member links")
             watch = Supervised("watch.failed", first_pause_s=self._reconnect_s)
             group.create_task(watch.forever(self._watchdog.run), name="member watch")
+            watch = Supervised("watch.failed", first_pause_s=self._reconnect_s)
+            group.create_task(watch.forever(self._overtaking.run), name="member overtaking")
 
     def status(self) -> tuple[WorkerStatus, ...]:
         """All workers."""
@@ -210,6 +217,8 @@ class Membership:
                 async for answer in answers:
                     if isinstance(answer, LinkLost):
                         self.links.lost(answer)
+                    elif isinstance(answer, StepBegun):
+                        self.engine.core.on_step_begun(answer)
                     else:
                         self.engine.on_verify_result(answer)
         except MineDraftError as err:
@@ -241,6 +250,10 @@ class Membership:
             if drafter.connection is not None:
                 owed[drafter] = max((each.owed_step for each in drafter.sources), default=0)
         return owed
+
+    def _overtaken(self) -> dict[Member[Any], int]:
+        """The oldest step of the verifier, whatever others it runs."""
+        return {self.verifier: self.engine.core.oldest_step} if self.verifier.connection else {}
 
     async def _leave_stalled(self, member: Member[Any], waited_s: float) -> None:
         """End the session of a worker that does not answer: no step may take for ever."""

@@ -15,13 +15,14 @@ from minedraft.plans import (
     LinkLost,
     OpenRow,
     RowResult,
+    StepBegun,
     StepTiming,
     VerifyPlan,
     VerifyResult,
     VerifyRow,
     WorkerIdentity,
 )
-from minedraft.transport import plan_codec, ranges
+from minedraft.transport import answer_codec, plan_codec, ranges
 from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
@@ -182,24 +183,31 @@ def test_verify_plans_survive_the_wire(plan):
 @settings(max_examples=50)
 @given(VERIFY_RESULTS)
 def test_verify_results_survive_the_wire(result):
-    message = wire(plan_codec.verify_result_to_proto(result))
-    assert plan_codec.verify_answer_from_proto(message) == result
+    message = wire(answer_codec.verify_result_to_proto(result))
+    assert answer_codec.verify_answer_from_proto(message) == result
 
 
 @settings(max_examples=50)
 @given(DRAFT_RESULTS)
 def test_draft_results_survive_the_wire(result):
-    message = wire(plan_codec.draft_result_to_proto(result))
-    assert plan_codec.draft_answer_from_proto(message) == result
+    message = wire(answer_codec.draft_result_to_proto(result))
+    assert answer_codec.draft_answer_from_proto(message) == result
+
+
+@settings(max_examples=20)
+@given(st.builds(StepBegun, step_id=U64, batch=BATCH))
+def test_steps_that_began_survive_the_wire(begun):
+    message = wire(answer_codec.step_begun_to_proto(begun))
+    assert answer_codec.verify_answer_from_proto(message) == begun
 
 
 @settings(max_examples=20)
 @given(st.builds(LinkLost, epoch=U64, reason=TEXT))
 def test_a_lost_link_is_told_by_either_worker(lost):
-    message = wire(plan_codec.link_lost_to_verifier_answer(lost))
-    assert plan_codec.verify_answer_from_proto(message) == lost
-    answer = wire(plan_codec.link_lost_to_drafter_answer(lost))
-    assert plan_codec.draft_answer_from_proto(answer) == lost
+    message = wire(answer_codec.link_lost_to_verifier_answer(lost))
+    assert answer_codec.verify_answer_from_proto(message) == lost
+    answer = wire(answer_codec.link_lost_to_drafter_answer(lost))
+    assert answer_codec.draft_answer_from_proto(answer) == lost
 
 
 @settings(max_examples=20)
@@ -273,8 +281,8 @@ def test_the_verifier_never_hears_what_is_for_drafters_only():
     [
         (plan_codec.draft_plan_from_proto, drafter_pb2.DrafterSessionRequest()),
         (plan_codec.verify_plan_from_proto, verifier_pb2.VerifierSessionRequest()),
-        (plan_codec.draft_answer_from_proto, drafter_pb2.DrafterSessionResponse()),
-        (plan_codec.verify_answer_from_proto, verifier_pb2.VerifierSessionResponse()),
+        (answer_codec.draft_answer_from_proto, drafter_pb2.DrafterSessionResponse()),
+        (answer_codec.verify_answer_from_proto, verifier_pb2.VerifierSessionResponse()),
     ],
 )
 def test_a_message_of_a_kind_that_is_not_known_is_refused(decode, message):
@@ -286,7 +294,7 @@ def test_a_row_error_that_is_not_known_is_refused():
     row = verifier_pb2.RowResult(row_id=7, error=99)
     result = verifier_pb2.VerifyResult(step_id=1, rows=[row])
     with pytest.raises(ProtocolError, match="row 7: unknown error 99"):
-        plan_codec.verify_answer_from_proto(verifier_pb2.VerifierSessionResponse(result=result))
+        answer_codec.verify_answer_from_proto(verifier_pb2.VerifierSessionResponse(result=result))
 
 
 def test_every_field_of_every_message_is_carried():
@@ -297,6 +305,7 @@ def test_every_field_of_every_message_is_carried():
         ModelInfo: types_pb2.ModelInfo,
         WorkerIdentity: types_pb2.WorkerIdentity,
         LinkLost: types_pb2.LinkLost,
+        StepBegun: verifier_pb2.StepBegun,
         DraftRow: drafter_pb2.DraftRow,
         DraftResult: drafter_pb2.DraftResult,
         VerifyRow: verifier_pb2.VerifyRow,

@@ -24,6 +24,8 @@ class Context:
         self.coordinator = coordinator
         self.written: list[str] = []
         self.has_begun = False
+        self.reads = asyncio.Event()
+        self.reads.set()
 
     def peer(self) -> str:
         return "ipv4:test"
@@ -35,22 +37,26 @@ class Context:
         self.has_begun = True
 
     async def write(self, message) -> None:
+        await self.reads.wait()
         self.written.append(message)
 
 
 class Worker:
-    """Starts plans when the test opens their gates; plans are strings."""
+    """Plans are strings; a digit at their end is their lane. Those with a gate wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **more) -> None:
         self.began = 0
         self.started: list[str] = []
         self.running: dict[str, asyncio.Future[str | None]] = {}
         self.gates: dict[str, asyncio.Event] = {}
-        self.sessions: PlanSessions[str, str] = PlanSessions(
+        self.sessions: PlanSessions[str, str, str] = PlanSessions(
             decode=self.decode,
             encode=lambda answer: f"<{answer}>",
             begin=self.begin,
             start=self.start,
+            lane=lambda plan: plan[-1] if plan[-1].isdigit() else None,
+            inputs=self.inputs,
+            **more,
         )
 
     def decode(self, message: str) -> str:
@@ -61,10 +67,17 @@ class Worker:
     async def begin(self) -> None:
         self.began += 1
 
-    async def start(self, plan: str, arrived_ns: int) -> asyncio.Future[str | None]:
-        assert arrived_ns > 0
-        if plan in self.gates:
-            await self.gates[plan].wait()
+    def inputs(self, plan: str):
+        return self.wait(plan) if plan in self.gates else None
+
+    async def wait(self, plan: str) -> str:
+        await self.gates[plan].wait()
+        return f"drafts of {plan}"
+
+    async def start(self, arrived) -> asyncio.Future[str | None]:
+        plan = arrived.plan
+        assert arrived.ready_ns >= arrived.arrived_ns > 0
+        assert arrived.inputs == (f"drafts of {plan}" if plan in self.gates else None)
         if plan == "unwelcome":
             raise ProtocolError("unwelcome")
         self.started.append(plan)
@@ -117,6 +130,16 @@ async def session(worker):
     await asyncio.wait((session.task,))
 
 
+@pytest.fixture
+async def session_that_tells():
+    worker = Worker(begun=lambda plan: f"begin {plan}" if plan != "closes" else None)
+    session = Session(worker)
+    await settled()
+    yield worker, session
+    session.task.cancel()
+    await asyncio.wait((session.task,))
+
+
 async def test_a_session_begins_with_a_clean_worker_and_says_so(worker, session):
     assert worker.began == 1
     assert session.context.has_begun
@@ -142,14 +165,96 @@ async def test_the_next_plan_is_started_while_one_runs(worker, session):
     assert not worker.running["a"].done()
 
 
-async def test_a_plan_that_waits_for_its_drafts_holds_up_the_ones_behind_it(worker, session):
-    gate = worker.gates["a"] = asyncio.Event()
-    session.send("a", "b")
+async def test_a_plan_that_waits_for_its_drafts_holds_up_those_of_its_batch_alone(worker, session):
+    gate = worker.gates["a0"] = asyncio.Event()
+    session.send("a0", "b0", "c1", "closes")
     await settled()
-    assert worker.started == []
+    assert worker.started == ["c1", "closes"]
+    for plan in ("c1", "closes"):
+        worker.running[plan].set_result(None)
+    await settled()
+    assert worker.started == ["c1", "closes"]
     gate.set()
     await settled()
-    assert worker.started == ["a", "b"]
+    assert worker.started == ["c1", "closes", "a0", "b0"]
+
+
+async def test_plans_that_wait_are_bounded_and_so_is_what_is_read_behind_them(worker, session):
+    gate = worker.gates["a0"] = asyncio.Event()
+    session.send("a0", *(f"{i}.0" for i in range(100)), "z1")
+    await settled()
+    assert worker.started == [], "z1 is not read while 64 plans wait"
+    gate.set()
+    while len(worker.started) < 102:
+        await settled()
+        for running in worker.running.values():
+            if not running.done():
+                running.set_result(None)
+    assert (worker.started[0], worker.started[-1]) == ("a0", "z1")
+
+
+async def test_each_step_is_said_to_begin_before_its_answer(session_that_tells):
+    worker, session = session_that_tells
+    session.send("a0", "b1")
+    await settled()
+    assert session.context.written == ["<begin a0>", "<begin b1>"]
+    worker.running["a0"].set_result("A")
+    await settled()
+    assert session.context.written == ["<begin a0>", "<begin b1>", "<A>"]
+
+
+@pytest.mark.parametrize("fails", ["unwelcome", "b1"])
+async def test_what_failed_is_known_by_what_began_and_was_not_answered(session_that_tells, fails):
+    """The error is the last that the coordinator hears, however soon it comes."""
+    worker, session = session_that_tells
+    session.send("a0", fails)
+    await settled()
+    if fails in worker.running:
+        worker.running[fails].set_exception(ProtocolError("row 3 is not open"))
+    await settled()
+    assert not session.task.done(), "a0 runs before it"
+    worker.running["a0"].set_result("A")
+    error = await session.error()
+    assert isinstance(error, ProtocolError)
+    assert session.context.written == ["<begin a0>", f"<begin {fails}>", "<A>"]
+
+
+async def test_nothing_is_answered_behind_a_plan_that_failed(session_that_tells):
+    worker, session = session_that_tells
+    session.send("a0", "b1")
+    await settled()
+    worker.running["b1"].set_result("B")
+    worker.running["a0"].set_exception(ProtocolError("out of step"))
+    await session.error()
+    assert session.context.written == ["<begin a0>", "<begin b1>"]
+
+
+async def test_behind_a_plan_that_failed_nothing_starts_while_its_error_waits_to_be_read(
+    session_that_tells,
+):
+    worker, session = session_that_tells
+    session.context.reads.clear()
+    session.send("a0", *(f"{i}.{i}" for i in range(1, 9)))
+    await settled()
+    worker.running["a0"].set_exception(ProtocolError("out of step"))
+    for _ in range(9):
+        await settled()
+        for running in worker.running.values():
+            if not running.done():
+                running.set_result(None)
+    assert len(worker.started) <= 4
+    session.context.reads.set()
+    await session.error()
+    assert session.context.written == [f"<begin {plan}>" for plan in worker.started[:3]]
+
+
+async def test_a_coordinator_that_leaves_while_plans_wait_ends_the_session(worker, session):
+    worker.gates["a0"] = asyncio.Event()
+    session.send("a0", "b0")
+    await settled()
+    session.leave()
+    await session.task
+    assert worker.started == []
 
 
 async def test_how_many_run_ahead_is_bounded(worker, session):
@@ -279,12 +384,12 @@ async def test_a_session_between_two_that_gives_up_lets_nobody_pass(worker, sess
     gate = asyncio.Event()
     ended = []
 
-    async def start(plan: str, arrived_ns: int):
+    async def start(arrived):
         try:
             await gate.wait()
         except asyncio.CancelledError:
             await gate.wait()
-            ended.append(plan)
+            ended.append(arrived.plan)
             raise
 
     worker.sessions._start = start

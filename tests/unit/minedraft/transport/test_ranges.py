@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, DraftRow, OpenRow, VerifyPlan, VerifyRow
-from minedraft.transport import plan_codec, ranges
+from minedraft.transport import answer_codec, plan_codec, ranges
 from minedraft.types import MAX_EOS_IDS, RowId, RowParams
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
@@ -28,7 +28,7 @@ PARAMS = types_pb2.RowParams(
 )
 MESSAGES = {
     "verify result": (
-        plan_codec.verify_answer_from_proto,
+        answer_codec.verify_answer_from_proto,
         verifier_pb2.VerifierSessionResponse(
             result=verifier_pb2.VerifyResult(
                 step_id=1,
@@ -45,8 +45,12 @@ MESSAGES = {
             )
         ),
     ),
+    "step begun": (
+        answer_codec.verify_answer_from_proto,
+        verifier_pb2.VerifierSessionResponse(begun=verifier_pb2.StepBegun(step_id=1)),
+    ),
     "draft result": (
-        plan_codec.draft_answer_from_proto,
+        answer_codec.draft_answer_from_proto,
         drafter_pb2.DrafterSessionResponse(
             result=drafter_pb2.DraftResult(step_id=1, num_rows=1, timing=TIMING)
         ),
@@ -199,7 +203,7 @@ def test_more_of_an_answer_than_a_step_can_have_is_refused(grow, want, monkeypat
     decode, message = MESSAGES["verify result"]
     many = type(message).FromString(message.SerializeToString())
     grow(many.result.rows)
-    monkeypatch.setattr(plan_codec, "RowResult", None)  # nothing is made of it
+    monkeypatch.setattr(answer_codec, "RowResult", None)  # nothing is made of it
     with pytest.raises(ProtocolError, match=want):
         decode(many)
 

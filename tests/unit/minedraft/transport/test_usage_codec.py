@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from minedraft.plans import WorkerUsage
-from minedraft.transport.plan_codec import draft_answer_from_proto
+from minedraft.transport.answer_codec import draft_answer_from_proto
 from minedraft.transport.usage_codec import usage_to_drafter_answer
 
 

@@ -11,13 +11,15 @@ from minedraft.plans import (
     DraftPlan,
     DraftResult,
     LinkLost,
+    StepBegun,
     StepTiming,
     VerifyPlan,
     VerifyResult,
+    VerifyRow,
     WorkerIdentity,
     WorkerInfo,
 )
-from minedraft.transport import plan_codec
+from minedraft.transport import answer_codec, plan_codec
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.worker_service import (
     DrafterServicer,
@@ -25,7 +27,7 @@ from minedraft.transport.worker_service import (
     link_spec_from_proto,
     link_spec_to_proto,
 )
-from minedraft.types import ModelInfo
+from minedraft.types import ModelInfo, RowId
 from minedraft.v1 import drafter_pb2, verifier_pb2
 
 MODEL = ModelInfo("m", 50, 100, "f", "float32")
@@ -61,8 +63,15 @@ class Handler:
     async def begin_session(self) -> None:
         self.asked.append("begin")
 
-    async def start_plan(self, plan, arrived_ns):
+    def drafts(self, plan):
+        return self.packet_of(plan) if plan.source else None
+
+    async def packet_of(self, plan):
+        return f"packet of {plan.step_id}"
+
+    async def start_plan(self, plan, arrived_ns, *inputs):
         self.asked.append(plan)
+        self.inputs = (arrived_ns, *inputs)
         done = asyncio.get_running_loop().create_future()
         done.set_result(self.answer)
         return done
@@ -173,14 +182,14 @@ async def test_orders_of_a_coordinator_without_the_session_reach_nobody():
             VerifierServicer,
             VerifyPlan(5, 1, 0),
             plan_codec.verify_plan_to_proto,
-            plan_codec.verify_answer_from_proto,
+            answer_codec.verify_answer_from_proto,
             VerifyResult(5, 1, (), StepTiming()),
         ),
         (
             DrafterServicer,
             DraftPlan(5, 1, 7),
             plan_codec.draft_plan_to_proto,
-            plan_codec.draft_answer_from_proto,
+            answer_codec.draft_answer_from_proto,
             DraftResult(5, 1, 4, 2, StepTiming(), 7, 1),
         ),
     ],
@@ -200,5 +209,27 @@ async def test_plans_go_in_and_answers_and_notes_come_out(servicer, plan, encode
     served.sessions.push(LinkLost(7, "cable"))
     assert decode(await context.written.get()) == LinkLost(7, "cable")
     assert handler.asked == ["begin", plan]
+    gate.set()
+    await session
+
+
+@pytest.mark.parametrize("k", [0, 2])
+async def test_a_verifier_says_which_step_begins_and_starts_it_with_its_drafts(k):
+    answer = VerifyResult(5, 1, (), StepTiming())
+    handler = Handler(answer)
+    served, context = VerifierServicer(handler), Context()
+    row = VerifyRow(RowId(1), 3, (), 0, 3, k, (0,), 0)
+    gate = asyncio.Event()
+
+    async def requests():
+        yield plan_codec.verify_plan_to_proto(VerifyPlan(5, 1, 7 if k else 0, (row,)))
+        await gate.wait()
+
+    session = asyncio.create_task(served.Session(requests(), context))
+    told = [answer_codec.verify_answer_from_proto(await context.written.get()) for _ in range(2)]
+    assert told == [StepBegun(5, 1), answer]
+    arrived_ns, packet, ready_ns = handler.inputs
+    assert packet == ("packet of 5" if k else None)
+    assert ready_ns > arrived_ns if k else ready_ns == arrived_ns
     gate.set()
     await session

@@ -60,7 +60,10 @@ class World:
         opens = (OpenRow(RowId(1), (1, 2, 3), (), RowParams()),)
         self.step_id += 1
         plan = VerifyPlan(self.step_id, 0, epoch, (row,), opens, draft_timeout_ns=3 * 10**9)
-        return await self.handler.start_plan(plan, time.perf_counter_ns())
+        now_ns = time.perf_counter_ns()
+        waiting = self.handler.drafts(plan)
+        packet = await waiting if waiting is not None else None
+        return await self.handler.start_plan(plan, now_ns, packet, time.perf_counter_ns())
 
 
 @pytest.fixture
