@@ -13,7 +13,6 @@ from rich.text import Text
 from minedraft.plain_text import LINES, plain
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 _LINES = 6
@@ -43,12 +42,7 @@ class AnswerBoard:
             self._line(i, f"? {prompt[:150]}")
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._live is not None:
             self._live.update(self._panels(), refresh=True)
             self._live.stop()

@@ -21,7 +21,6 @@ from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from minedraft.admin import Status
@@ -108,12 +107,7 @@ class Cluster:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self._stop()
 
     async def watch(self) -> None:

@@ -30,7 +30,6 @@ from minedraft.types import Mode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-    from types import TracebackType
     from typing import Self, Unpack
 
     from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
@@ -143,12 +142,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -20,7 +20,6 @@ from minedraft.transport.home_process import HomeProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-    from types import TracebackType
     from typing import Any, Self, Unpack
 
     from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
@@ -127,12 +126,7 @@ class SyncClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -23,8 +23,6 @@ from rich.progress import (
 from rich.progress import Progress as RichBars
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.text import Text
 
 Unit = Literal["bytes", "items"]
@@ -66,12 +64,7 @@ class RichProgress:
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._bars.stop()
 
     def __call__(self, stage: str, done: int, total: int, unit: Unit) -> None:

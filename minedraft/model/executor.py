@@ -17,7 +17,6 @@ from minedraft.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from types import TracebackType
     from typing import Self
 
 P = ParamSpec("P")
@@ -110,12 +109,7 @@ class DeviceExecutor:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     def _settle(self) -> None:
