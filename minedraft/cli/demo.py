@@ -168,7 +168,7 @@ async def _demo(
             write_json(out_dir / "bench-synthetic.json", synthetic)
     _draw(measured, spec, out_dir)
     if settings.dtype == "float32" and not measured.identical_outputs:
-        fail("outputs differ between modes in float32, where they must not")
+        fail("outputs differ between modes, which must not happen in float32")
 
 
 def spread(texts: Sequence[str], most: int) -> tuple[str, ...]:
@@ -231,8 +231,8 @@ async def _synthetic(
     """Measure SD and PSD again; AR has no drafts and keeps its figures."""
     out.rule(f"5. the same with a SYNTHETIC acceptance of {acceptance:g}", align="left")
     out.print(
-        "The drafter does the same work, but this share of its tokens is made right, to show the "
-        "timing of a pair that fits better than this small one.",
+        "The drafter does the same work, but proposes this share of its tokens right, to show "
+        "the timing of a pair that fits better than this small one.",
         soft_wrap=True,
     )
     again = replace(

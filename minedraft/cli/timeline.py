@@ -40,7 +40,7 @@ def timeline(
         spans = client.timeline()
         mode = client.server_info().mode
     if not spans:
-        raise ConfigError(f"address={address!r}: the coordinator has made no step yet")
+        raise ConfigError(f"address={address!r}: the coordinator has run no step yet")
     if out is not None:
         write_picture(out, last_steps(spans, steps), mode)
         err.print(f"picture: {out}", soft_wrap=True)

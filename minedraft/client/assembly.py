@@ -55,7 +55,7 @@ class Assembly:
             )
         sample = self._samples[event.index]
         if sample.finished is not None:
-            raise ProtocolError(f"generate: sample {event.index} goes on after its end")
+            raise ProtocolError(f"generate: sample {event.index} continues after its end")
         if isinstance(event, Delta):
             sample.token_ids.extend(event.token_ids)
             sample.text.append(event.text)

@@ -55,7 +55,7 @@ class GenerationStream:
             PreconditionError: the stream has not ended.
         """
         if self._assembly is None or not self._assembly.is_finished:
-            raise PreconditionError("stream: no completion before the loop has run to its end")
+            raise PreconditionError("stream: no completion before the loop has ended")
         return self._assembly.completion()
 
     def __aiter__(self) -> AsyncGenerator[Delta, None]:

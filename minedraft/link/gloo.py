@@ -168,7 +168,7 @@ def _form(
         group = _connect(store, rank, options, timedelta(seconds=left_s(until)))
         num_strangers = gloo_port.shut(store.told)
         if num_strangers:
-            log.warning("link.strangers", link=spec.name, num_sent_away=num_strangers)
+            log.warning("strangers.refused", link=spec.name, num_sent_away=num_strangers)
     except MineDraftError as err:
         formed.set_exception(err)
         return None

@@ -86,7 +86,7 @@ def _run(spec: LinkSpec, sender: LinkSender, client: TokenLinkClient, formed: Fu
         formed.set_exception(err)
         return
     except ValueError:  # grpc: the channel was closed because the caller gave up
-        formed.set_exception(WorkerUnavailableError(f"link {spec.name}: given up"))
+        formed.set_exception(WorkerUnavailableError(f"link {spec.name}: closed while it formed"))
         return
     formed.set_result(None)
     try:

@@ -79,7 +79,7 @@ class Board(Generic[T]):
             self._waiters.clear()
         for waiter in waiters:
             if waiter.set_running_or_notify_cancel():
-                waiter.set_exception(WorkerUnavailableError(f"{self._name}: it is over"))
+                waiter.set_exception(WorkerUnavailableError(f"{self._name}: it has ended"))
 
     def take_down(self, key: str) -> T | None:
         """Remove a key, so that it can be written again."""
@@ -121,7 +121,7 @@ class Board(Generic[T]):
             if key in self._values:
                 future.set_result(self._values[key])
             elif self._is_over:
-                future.set_exception(WorkerUnavailableError(f"{self._name}: it is over"))
+                future.set_exception(WorkerUnavailableError(f"{self._name}: it has ended"))
             elif sum(map(len, self._waiters.values())) >= MAX_WAITERS:
                 raise QueueFullError(f"{self._name}: {MAX_WAITERS} callers wait already")
             else:
@@ -189,7 +189,7 @@ class Rendezvous:
             StateError: the name is or was in use, or too many links are open.
         """
         if name in self._over:
-            raise StateError(f"link {name}: it is over; every attempt has a name of its own")
+            raise StateError(f"link {name}: it has ended; every attempt needs a name of its own")
         site = LinkSite(name, sink, idle_timeout_s)
         try:
             self._sites.put(name, site)
@@ -212,7 +212,7 @@ class Rendezvous:
             WorkerUnavailableError: it is over.
         """
         if name in self._over:
-            raise WorkerUnavailableError(f"link {name}: it is over")
+            raise WorkerUnavailableError(f"link {name}: it has ended")
         return await self._sites.wait(name, timeout_s)
 
     async def key(self, name: str, key: str, timeout_s: float) -> bytes:

@@ -172,7 +172,7 @@ class _Connection(Generic[Plan, Answer]):
             async with asyncio.timeout(timeout_s):
                 if not set(BEGUN) <= set(await call.initial_metadata() or ()):
                     await call.read()  # raises what it was refused with
-                    raise WorkerUnavailableError(f"{self.address} gave no session")
+                    raise WorkerUnavailableError(f"{self.address} opened no session")
         except TimeoutError:
             raise WorkerUnavailableError(
                 f"{self.address}: no session within {timeout_s} s"

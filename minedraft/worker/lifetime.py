@@ -64,7 +64,7 @@ async def load(
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             return loading.result()
-        log.info("stopped.loading")
+        log.info("load.stopped")
         device.abandon()
         leave_behind(lambda: device.busy_s > 0)
         return None
@@ -112,7 +112,7 @@ async def serve_worker(
         address = f"{config.listen.rpartition(':')[0]}:{port}"
         if health is not None:
             health.set_ready(ready=True)
-        log.info("ready", address=address, **facts)
+        log.info("server.ready", address=address, **facts)
         ready(address)
 
     await serve(

@@ -59,10 +59,10 @@ async def run(
     credentials = Credentials(config.security, own=(Role.COORDINATOR,))
     tokenizer = Tokenizer.from_directory(config.tokenizer) if config.tokenizer else None
     if tokenizer is None:
-        log.warning("tokenizer.none", effect="text prompts and chats are refused",
+        log.warning("tokenizer.missing", effect="text prompts and chats are refused",
                     remedy="restart with --tokenizer DIR")  # fmt: skip
     if config.debug_requests:
-        log.warning("debug.on", effect="requests may say what test drafters propose")
+        log.warning("debug.enabled", effect="requests may tell test drafters what to propose")
     mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens)
     core = Core(
         mode,
@@ -101,7 +101,7 @@ async def run(
         nonlocal health
         health = bound_health
         address = f"{config.listen.rpartition(':')[0]}:{port}"
-        log.info("ready", address=address)
+        log.info("server.ready", address=address)
         ready(address)
 
     async def follow_readiness() -> None:

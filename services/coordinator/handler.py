@@ -280,7 +280,9 @@ class Handler:
         self._abort(live.samples)
         # Its reader lost the connection and calls anew; should it read on, it must not take the
         # end for an answer's.
-        live.stream.fail(SupersededError(f"request_id {request_id!r}: its caller called anew"))
+        live.stream.fail(
+            SupersededError(f"request_id {request_id!r}: its caller continued it in another call")
+        )
 
     def _refuse_if_draining(self) -> None:
         if self._draining:

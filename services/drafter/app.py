@@ -53,7 +53,7 @@ async def run(
     async with DeviceExecutor(
         cores=parse_cores(config.cpus), num_threads=config.threads
     ) as executor:
-        log.info("loading", model=config.model)
+        log.info("model.loading", model=config.model)
         link_options = LinkOptions(
             bind_host=config.link_bind_host,
             device=config.device,

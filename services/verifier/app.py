@@ -64,7 +64,7 @@ async def run(
         DeviceExecutor(cores=cores[0], num_threads=config.threads) as executor,
         Ranks(config, executor) as ranks,
     ):
-        log.info("loading", model=config.model)
+        log.info("model.loading", model=config.model)
         runner = await load(ranks.load(), device=executor, stop=stop)
         if runner is None:
             return

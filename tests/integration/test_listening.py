@@ -100,7 +100,7 @@ async def test_only_declared_ports_are_open_and_only_on_declared_addresses(tmp_p
             assert not _speaks_tls(health[child.name])  # for Kubernetes
     for role in ROLES:
         written = (tmp_path / "logs" / f"{role}.log").read_text()
-        assert '"ready"' in written
+        assert '"server.ready"' in written
         assert CANARY not in written
         assert "PRIVATE KEY" not in written
 

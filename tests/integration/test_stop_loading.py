@@ -41,7 +41,7 @@ async def test_a_signal_ends_a_worker_that_loads(role, signum, tmp_path):
     )
     try:
         errors = b""
-        while b"loading" not in errors:
+        while b"model.loading" not in errors:
             line = await process.stderr.readline()
             assert line, errors
             errors += line
@@ -52,5 +52,5 @@ async def test_a_signal_ends_a_worker_that_loads(role, signum, tmp_path):
         os.close(held)
         if process.returncode is None:
             process.kill()
-    assert b"stopped.loading" in errors
+    assert b"load.stopped" in errors
     assert b"Traceback" not in errors

@@ -99,7 +99,7 @@ class _Worker:
         try:
             said = json.loads(head)
         except ValueError as err:
-            raise ProtocolError(f"text: an answer that is none: {err}") from err
+            raise ProtocolError(f"text: a malformed answer: {err}") from err
         return Answer.from_frame(said, await self.reader.readexactly(body))
 
 
@@ -221,8 +221,8 @@ class TextPool:
                 return WorkerUnavailableError("text: the process that tokenizes ended")
             log.warning("text.given_up", field=field, num_bytes=len(frame))
             return InvalidRequestError(
-                f"{field}: the model's tokenizer and chat template did not come to an end with it "
-                f"within their bounds of time and memory",
+                f"{field}: the model's tokenizer and chat template exceeded their "
+                f"bounds of time or memory",
                 field=field,
             )
         finally:
@@ -283,7 +283,7 @@ class TextPool:
                 return "it loaded another tokenizer" if said else "it could not load the tokenizer"
             self._control, self._process = ours, process
             self._is_up.set()
-            log.info("text.process_up", pid=process.pid)
+            log.info("text.process_started", pid=process.pid)
             await loop.sock_recv(ours, 1)  # it says nothing more: this is its end
             return "it ended"
         except OSError as err:
@@ -327,7 +327,7 @@ async def _bury(process: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(_BURIAL_S):
             await ended.wait()
     except TimeoutError:
-        log.warning("text.process_stays", pid=process.pid)
+        log.warning("text.process_remains", pid=process.pid)
     finally:
         loop.remove_reader(fd)
         os.close(fd)

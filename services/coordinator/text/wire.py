@@ -116,7 +116,7 @@ class Answer:
                 bool(header["last"]),
             )
         except (LookupError, TypeError, ValueError) as err:
-            raise ProtocolError(f"text: an answer that is none: {err}") from err
+            raise ProtocolError(f"text: a malformed answer: {err}") from err
 
 
 def frame(header: dict[str, Any], body: bytes) -> bytes:

@@ -90,4 +90,4 @@ class WarmUp:
         self.trouble = trouble
         repeated = self._repeats.facts(trouble)
         if repeated is not None:
-            log.warning("swap.tries_again", why=trouble, **repeated)
+            log.warning("swap.retried", why=trouble, **repeated)

@@ -163,7 +163,7 @@ async def test_a_stream_that_stops_short_is_the_servers_fault(
         ([Started("r", 1, 1), Delta(1, (), "")], "only 1 were asked for"),
         (
             [Started("r", 1, 1), Finished(0, FinishReason.STOP), Delta(0, (), "")],
-            "goes on after its end",
+            "continues after its end",
         ),
     ],
 )

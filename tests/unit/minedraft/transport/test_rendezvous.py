@@ -106,9 +106,9 @@ async def test_the_end_of_a_board_wakes_who_waits_and_refuses_who_comes():
     await asyncio.sleep(0)
     board.end()
 
-    with pytest.raises(WorkerUnavailableError, match="over"):
+    with pytest.raises(WorkerUnavailableError, match="ended"):
         await waiting
-    with pytest.raises(WorkerUnavailableError, match="over"):
+    with pytest.raises(WorkerUnavailableError, match="ended"):
         board.get("k", 10)
 
 
@@ -147,11 +147,11 @@ async def test_a_closed_link_is_over_for_everybody_and_its_name_is_spent():
     rendezvous.close(site)
     rendezvous.close(site)
 
-    with pytest.raises(WorkerUnavailableError, match="over"):
+    with pytest.raises(WorkerUnavailableError, match="ended"):
         await waiting
-    with pytest.raises(WorkerUnavailableError, match="link link: it is over"):
+    with pytest.raises(WorkerUnavailableError, match="link link: it has ended"):
         await rendezvous.site("link", 10)
-    with pytest.raises(StateError, match="it is over"):
+    with pytest.raises(StateError, match="it has ended"):
         rendezvous.open("link")
     assert site.closed.done()
 

@@ -94,7 +94,7 @@ async def test_a_key_cannot_be_overwritten_by_the_peer(rendezvous, client):
 
 async def test_a_link_that_is_over_is_named(rendezvous, client):
     rendezvous.close(rendezvous.open("link"))
-    with pytest.raises(WorkerUnavailableError, match="link link: it is over"):
+    with pytest.raises(WorkerUnavailableError, match="link link: it has ended"):
         await off_loop(client.set_key, "link", "k", b"v", 5)
 
 

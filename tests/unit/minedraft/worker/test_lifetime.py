@@ -100,5 +100,5 @@ async def test_a_worker_says_when_it_is_ready_and_is_dead_when_a_step_hangs(monk
     assert served == [("h:0", ("own", "others of server"), (give,))]
     assert addresses == [True, "h:7"]
     assert [(line["event"], line["address"], line["model"]) for line in logs] == [
-        ("ready", "h:7", "m")
+        ("server.ready", "h:7", "m")
     ]

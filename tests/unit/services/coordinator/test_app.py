@@ -22,7 +22,7 @@ async def warnings(config: CoordinatorConfig) -> list[str]:
 
 
 async def test_a_coordinator_without_a_tokenizer_says_so_at_its_start(tmp_path: Path):
-    assert "tokenizer.none" in await warnings(CoordinatorConfig(listen=HERE, drafters=()))
+    assert "tokenizer.missing" in await warnings(CoordinatorConfig(listen=HERE, drafters=()))
     tokenizer = str(write(byte_level(), tmp_path))
     config = CoordinatorConfig(listen=HERE, drafters=(), tokenizer=tokenizer)
-    assert "tokenizer.none" not in await warnings(config)
+    assert "tokenizer.missing" not in await warnings(config)
