@@ -16,10 +16,11 @@ and never after the owner's own `close`."""
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """What a receiver has seen; the log has it when the link ends. Every number only grows.
+    """What a receiver has seen; every number only grows.
 
-    Late packets: the drafter or its network is too slow for the draft timeout. Malformed packets
-    and rows, or wrong epochs: the drafter is broken; replace it.
+    The verifier logs it when drafts are missing or malformed, and when the link ends. Late packets:
+    the drafter or its network is too slow for the draft timeout. Malformed packets and rows, or
+    wrong epochs: the drafter is broken; replace it.
     """
 
     received: int = 0

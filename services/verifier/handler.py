@@ -132,10 +132,12 @@ class Handler:
 
     async def _take(self, receiver: DraftReceiver, plan: VerifyPlan) -> DraftPacket | None:
         packet = await receiver.take(plan.batch, plan.step_id, plan.draft_timeout_ns / 1e9)
-        if packet is None:
-            repeated = self._repeats.facts(f"missing {plan.source}")
+        if packet is None or packet.num_bad_rows:
+            what = "drafts.missing" if packet is None else "drafts.malformed"
+            repeated = self._repeats.facts(f"{what} {plan.source}")
             if repeated is not None:
-                log.info("drafts.missing", step_id=plan.step_id, source=plan.source, **repeated)
+                counted = asdict(receiver.counters)
+                log.info(what, step_id=plan.step_id, source=plan.source, **counted, **repeated)
         return packet
 
     def _on_lost(self, lost: LinkLost, session: int) -> None:

@@ -55,11 +55,14 @@ class World:
         self.receivers[spec.epoch] = Receiver(spec, on_lost)
         return self.receivers[spec.epoch]
 
-    async def start(self, epoch: int, *, k: int = 2):
+    def plan(self, epoch: int, *, k: int = 2) -> VerifyPlan:
         row = VerifyRow(RowId(1), 3, (), 0, 3, k, (0, 1), 0)
         opens = (OpenRow(RowId(1), (1, 2, 3), (), RowParams()),)
         self.step_id += 1
-        plan = VerifyPlan(self.step_id, 0, epoch, (row,), opens, draft_timeout_ns=3 * 10**9)
+        return VerifyPlan(self.step_id, 0, epoch, (row,), opens, draft_timeout_ns=3 * 10**9)
+
+    async def start(self, epoch: int, *, k: int = 2):
+        plan = self.plan(epoch, k=k)
         now_ns = time.perf_counter_ns()
         waiting = self.handler.drafts(plan)
         packet = await waiting if waiting is not None else None
@@ -140,6 +143,26 @@ async def test_the_end_of_a_link_says_what_came_over_it(world):
         ("link.closed", 2),
     ]
     assert all(counted.items() <= line.items() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("packet", "event"),
+    [
+        (None, "drafts.missing"),
+        (DraftPacket(1, 5, 0, (), num_bad_rows=1), "drafts.malformed"),
+        (DraftPacket(1, 5, 0, ()), None),
+    ],
+)
+async def test_missing_and_malformed_drafts_are_said_once_with_what_came_so_far(
+    world, packet, event
+):
+    await world.handler.form_link(spec(1))
+    with capture_logs() as lines:
+        for _ in range(3):
+            world.receivers[1].packets.put_nowait(packet)
+            assert await world.handler.drafts(world.plan(1)) is packet
+    assert [line["event"] for line in lines] == ([event] if event else [])
+    assert all(line["source"] == 1 and line["late"] == 2 for line in lines)
 
 
 async def test_a_link_that_is_lost_while_it_is_formed_is_none_and_is_closed(world, monkeypatch):
