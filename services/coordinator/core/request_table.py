@@ -51,7 +51,8 @@ class RequestTable:
         self._planned: set[RowId] = set()
         """Rows of the plan being made."""
         self._promised_bound: int | None = None
-        """Of the plan being made; None: not computed yet."""
+        self._num_promised: int | None = None
+        """Free blocks that drafts of the plan being made leave alone; None: not counted yet."""
         self._prefilling: list[Request] = []
         """All that are in this phase, and some that were."""
         self._next_row = 1
@@ -96,7 +97,7 @@ class RequestTable:
     def begin_plan(self) -> None:
         """A new plan is being made: nobody is in it yet."""
         self._planned.clear()
-        self._promised_bound = None
+        self._promised_bound = self._num_promised = None
 
     def allocate(self, request: Request, num_positions: int) -> bool:
         """Give `request` blocks for committed tokens and a place in the plan being made.
@@ -136,10 +137,14 @@ class RequestTable:
         if num_positions <= num_held * size:
             return num_draft_tokens
         need = blocks.blocks_for(num_positions) - num_held
+        own = max(blocks.blocks_for(request.num_tokens + 1) - num_held, 0)
         num_free = blocks.num_free
         if num_free - need < self._most_promised():
-            own = max(blocks.blocks_for(request.num_tokens + 1) - num_held, 0)
-            need = min(need, max(num_free - self._count_promised() + own, 0))
+            if self._num_promised is None:
+                self._num_promised = self._count_promised()
+            need = min(need, max(num_free - self._num_promised + own, 0))
+        if need and self._num_promised is not None:
+            self._num_promised -= own
         request.block_ids += blocks.allocate(need)
         return min(num_draft_tokens, len(request.block_ids) * size - request.num_tokens)
 
