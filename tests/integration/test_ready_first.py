@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minedraft.errors import ProtocolError
 from minedraft.link.mailbox import Mailbox
 from minedraft.link.options import LinkOptions
 from minedraft.model.executor import DeviceExecutor
@@ -20,6 +21,7 @@ from minedraft.services.verifier.handler import Handler
 from minedraft.services.verifier.verify_engine import VerifyEngine
 from minedraft.transport import answer_codec, plan_codec
 from minedraft.transport.fence import Coordinator
+from minedraft.transport.status import _leaf
 from minedraft.transport.worker_service import VerifierServicer
 from minedraft.types import Acceptance, RowId, RowParams
 from tests.fake_runner import FakeRunner, continuation
@@ -53,6 +55,7 @@ class Session:
         self.outputs: dict[int, list[int]] = {batch: [] for batch in range(BATCHES)}
         self.plans: dict[int, VerifyPlan] = {}
         self.num_steps = 0
+        self.serving: asyncio.Task | None = None
         self.write = self.answers.put
         self.peer = lambda: "test"
         self.invocation_metadata = lambda: Coordinator("c", "here").metadata
@@ -134,6 +137,7 @@ async def verifier():
         serving = asyncio.create_task(VerifierServicer(handler).Session(session.stream(), session))
         await session.begun.wait()
         handler._receivers[EPOCH] = link
+        session.serving = serving
         yield session, link.mailbox
         session.requests.put_nowait(None)
         await serving
@@ -192,3 +196,66 @@ async def test_a_plan_said_twice_runs_once_and_each_is_answered():
                 continuation(PROMPT, K + 1)
             ] * 2
             assert {answer.batch for answer in told} == {batch}
+
+
+ROW_IDS = st.integers(1, 3).map(RowId)
+ANY_PLAN = st.builds(
+    VerifyPlan,
+    step_id=st.integers(0, 5),
+    batch=st.integers(0, BATCHES - 1),
+    source=st.just(EPOCH),
+    rows=st.lists(
+        st.builds(
+            VerifyRow,
+            row_id=ROW_IDS,
+            base_len=st.integers(3, 4),
+            new_token_ids=st.sampled_from([(), (7,)]),
+            num_computed=st.integers(0, 3),
+            num_feed=st.integers(1, 3),
+            num_draft_tokens=st.integers(1, K),
+            new_block_ids=st.sampled_from([(), (0, 1), (2, 3)]),
+            block_offset=st.sampled_from([0, 2]),
+        ),
+        min_size=1,
+        max_size=2,
+    ).map(tuple),
+    opens=st.lists(ROW_IDS, max_size=2).map(
+        lambda ids: tuple(OpenRow(i, PROMPT, (), RowParams(temperature=0.0)) for i in ids)
+    ),
+    closes=st.lists(ROW_IDS, max_size=1).map(tuple),
+    draft_timeout_ns=st.sampled_from([0, 10**6]),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(ANY_PLAN, min_size=1, max_size=8))
+def test_plans_in_any_order_and_of_any_kind_end_in_answers_or_in_an_error(plans):
+    """Each is begun once, those of a batch as they came; what cannot be run ends the session."""
+
+    async def run() -> None:
+        async with asyncio.timeout(5), verifier() as (session, _):
+            for plan in plans:
+                session.requests.put_nowait(plan)
+            begun: dict[int, list[int]] = {batch: [] for batch in range(BATCHES)}
+            while sum(map(len, begun.values())) < len(plans):
+                told = asyncio.ensure_future(session.told())
+                await asyncio.wait((told, session.serving), return_when=asyncio.FIRST_COMPLETED)
+                if not told.done():
+                    told.cancel()
+                    break
+                if isinstance(told.result(), StepBegun):
+                    begun[told.result().batch].append(told.result().step_id)
+            for batch, steps in begun.items():
+                came = [plan.step_id for plan in plans if plan.batch == batch]
+                assert steps == came[: len(steps)]
+            session.requests.put_nowait(None)
+            await asyncio.wait((session.serving,))
+            error = session.serving.exception()
+            if error is not None:
+                assert isinstance(_leaf(error), ProtocolError)
+                raise error
+
+    try:
+        asyncio.run(run())
+    except* ProtocolError:
+        pass
