@@ -41,9 +41,9 @@ class WorkerStatus:
     """Its latest report of its memory; None: there is none, or the worker is away."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counters:
-    """Totals since the coordinator started."""
+    """Totals since the coordinator started. Its own grow; everybody else's are snapshots."""
 
     num_requests: int = 0
     num_finished: Mapping[str, int] = field(default_factory=dict)

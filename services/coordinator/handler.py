@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
 from minedraft import log as logs
-from minedraft.admin import BatchStatus, Counters, ServerInfo, Status, TargetInfo
+from minedraft.admin import BatchStatus, ServerInfo, Status, TargetInfo
 from minedraft.api import Finished, Started
 from minedraft.errors import (
     ConfigError,
@@ -210,8 +210,6 @@ class Handler:
         """The state of everything."""
         rss_bytes = await asyncio.to_thread(resident_bytes)
         core = self._engine.core
-        totals = {f.name: getattr(core.counters, f.name) for f in fields(Counters)}
-        totals["num_finished"] = dict(core.counters.num_finished)
         return Status(
             identity=self._identity,
             mode=core.mode,
@@ -224,7 +222,7 @@ class Handler:
             num_blocks=core.blocks.num_blocks,
             num_blocks_used=core.blocks.num_used,
             workers=self._membership.status(),
-            counters=Counters(**totals),
+            counters=core.counters.snapshot(),
             draining=self._draining,
             rss_bytes=rss_bytes,
             num_log_lines_dropped=logs.num_dropped(),

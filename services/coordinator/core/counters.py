@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import fields
 from typing import TYPE_CHECKING
+
+from minedraft import admin
 
 if TYPE_CHECKING:
     from minedraft.services.coordinator.core.answers import Answer
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(admin.Counters):
     """What the coordinator has done; `accepted <= draft tokens` always holds."""
 
-    num_requests: int = 0
-    num_output_tokens: int = 0
-    num_steps: int = 0
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    num_stale_drafts: int = 0
-    num_stale_results: int = 0
-    num_preemptions: int = 0
-    num_broken_rows: int = 0
-    num_broken_drafts: int = 0
-    num_finished: dict[str, int] = field(default_factory=dict)
+    __slots__ = ()
+
+    def snapshot(self) -> admin.Counters:
+        """Copy them for an operator."""
+        return admin.Counters(**{each.name: getattr(self, each.name) for each in fields(self)})
 
     def finished(self, reason: str) -> None:
         """Count one end."""
-        self.num_finished[reason] = self.num_finished.get(reason, 0) + 1
+        # Another mapping each time: snapshots keep theirs.
+        count = self.num_finished.get(reason, 0) + 1
+        self.num_finished = {**self.num_finished, reason: count}
 
     def verified(self, answer: Answer, num_stale_drafts: int) -> None:
         """Count one verify step."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from minedraft import admin
 from minedraft.services.coordinator.core.answers import Answer
 from minedraft.services.coordinator.core.counters import Counters
 
@@ -24,3 +25,14 @@ def test_a_step_adds_its_answer():
     assert counters.num_accepted_tokens == 2
     assert counters.num_stale_drafts == 3
     assert counters.num_broken_rows == 1
+
+
+def test_a_snapshot_stays_as_it_is():
+    counters = Counters()
+    counters.finished("stop")
+    counters.num_steps = 7
+    before = counters.snapshot()
+    counters.finished("stop")
+    counters.num_steps = 8
+    assert before == admin.Counters(num_finished={"stop": 1}, num_steps=7)
+    assert counters.snapshot() == admin.Counters(num_finished={"stop": 2}, num_steps=8)
