@@ -16,14 +16,14 @@ from minedraft.plans import StepBegun, VerifyPlan, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.outcome import Kept
-from minedraft.services.coordinator.core.request import Phase, Request
+from minedraft.services.coordinator.core.request import Request
 from minedraft.types import Mode, RequestId, RowParams, Speculation
 from tests.block_rules import BlockRules
+from tests.core_checks import check_core, run_dry
+from tests.plan_checks import BUDGET, CONTEXT, Flight, check_plans, check_warm_up
 from tests.worker_doubles import DrafterDouble, VerifierDouble, continuation
 
-BUDGET = 8
 MAX_WAITING = 12
-CONTEXT = 40
 BLOCK = 4
 
 
@@ -34,19 +34,6 @@ class Wanted:
     prompt: tuple[int, ...]
     max_tokens: int
     k: int | None
-
-
-@dataclass
-class Flight:
-    """A step in flight."""
-
-    plan: VerifyPlan
-    owners: dict[int, str]
-    blocks: set[int]
-    """What the step may touch; nobody else may get any of it before the step has ended."""
-    drafts_in: bool = False
-    decoding: frozenset[str] = frozenset()
-    """Owners that are past their prefill."""
 
 
 @dataclass
@@ -164,67 +151,15 @@ class CoreModel:
             if answer is not None:
                 assert (draft.step_id, draft.batch) == (verify.step_id, verify.batch)
                 self.draft_answers.append(answer)
-        wanted = {r.row_id: r.num_draft_tokens for r in verify.rows if r.num_draft_tokens}
-        drafted = {} if draft is None else {r.row_id: r.num_draft_tokens for r in draft.rows}
-        assert wanted == {row_id: k for row_id, k in drafted.items() if k}
-        epoch = self.epoch_of(verify.batch)
-        assert verify.source == (epoch if wanted else 0)
-        assert draft is None or not draft.rows or draft.epoch == epoch
-        if not verify.rows:
-            return
-        assert verify.batch not in self.flights, "two steps of one batch in flight"
-        by_row = {r.row_id: r for r in self.core.requests.values() if r.row_id}
-        owners = {row.row_id: str(by_row[row.row_id].request_id) for row in verify.rows}
-        assert set(owners.values()) <= set(self.core.batches.members(verify.batch))
-        suspects = self.failed.keys() | self._on_trial()
-        assert len(owners) == 1 or not suspects & set(owners.values()), "not alone"
-        admitted = {r.request_id for r in self.core.requests.values() if r.row_id}
-        assert not self.flights or not self._on_trial() & admitted, "beside one on trial"
-        prefilled, decoding = 0, set()
-        for row in verify.rows:
-            request = by_row[row.row_id]
-            if request.phase is Phase.PREFILLING:
-                prefilled += row.num_feed
-                assert row.num_draft_tokens == 0
-            else:
-                decoding.add(request.request_id)
-                assert row.num_feed == 1
-                k = self._expected_k(request, epoch)
-                assert row.num_draft_tokens == min(k, self.rules.short.get(row.row_id, k))
-        assert prefilled <= BUDGET
-        blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
-        for flight in self.flights.values():
-            assert not blocks & flight.blocks, "a block that a step in flight may write"
-        self.flights[verify.batch] = Flight(verify, owners, blocks, decoding=frozenset(decoding))
-
-    def _on_trial(self) -> set[str]:
-        return {request_id for request_id, num in self.deaths.items() if num >= 2}
-
-    def _expected_k(self, request, epoch) -> int:
-        want = self.live[request.request_id]
-        length = len(want.prompt) + len(request.output_token_ids)
-        k = self.core.mode.num_draft_tokens if epoch else 0
-        k = min(k, k if want.k is None else want.k)
-        k = min(k, len(want.prompt) + want.max_tokens - length - 1, CONTEXT - length - 1)
-        return max(min(k, self.drafter_context - length), 0)
+        flight = check_plans(self, draft, verify)
+        if flight is not None:
+            self.flights[verify.batch] = flight
 
     def _take_warm_up(self, draft) -> None:
         """A warming drafter is told exactly of what it lacks, one plan at a time."""
         warming, double = self.warming[draft.epoch], self.doubles[draft.epoch]
         assert warming.step_id == 0
-        told = {row_id: len(row.history) for row_id, row in double.rows.items()}
-        k = self.core.mode.num_draft_tokens
-        wanted = {
-            r.row_id
-            for r in self.core.requests.values()
-            if r.phase is not Phase.WAITING
-            and k > 0
-            and self.live[r.request_id].k != 0
-            and r.num_tokens < self.drafter_context
-            and (warming.is_behind or told.get(r.row_id, 0) < r.num_tokens)
-        }
-        assert {row.row_id for row in draft.rows} == wanted
-        assert not any(row.num_draft_tokens for row in draft.rows)
+        check_warm_up(self, draft, is_behind=warming.is_behind)
         self.draft_answers.append(double.run(draft))
         warming.step_id = draft.step_id
 
@@ -456,108 +391,8 @@ class CoreModel:
 
     def check(self) -> None:
         """Core equals model."""
-        core = self.core
-        core.check()
-        assert {i: (r.prompt_token_ids, r.max_tokens) for i, r in core.requests.items()} == {
-            i: (w.prompt, w.max_tokens) for i, w in self.live.items()
-        }
-        assert all(times == 1 for times in self.ended.values()), "one end a request"
-        assert core.sources.newest == max({*self.serving} - self.broken, default=0)
-        self._check_drafters()
-        counters = core.counters
-        assert counters.num_requests == self.num_submitted == len(self.live) + len(self.ended)
-        assert sum(counters.num_finished.values()) == len(self.ended)
-        assert counters.num_output_tokens == self.num_outputs
-        assert counters.num_stale_results == self.num_stale
-        assert counters.num_accepted_tokens <= counters.num_draft_tokens
-        batches = range(core.mode.num_batches)
-        in_flight = [self.flights[b].plan.step_id if b in self.flights else 0 for b in batches]
-        assert [core.in_flight_step(b) for b in batches] == in_flight
-        assert core._verifying.begun == self.order
-        at = self.order[0] if self.order else self.oldest
-        owed = self.flights[at].plan.step_id if self.flights else 0
-        assert core.owed_by_verifier == owed
-        assert core.oldest_step == min((f.plan.step_id for f in self.flights.values()), default=0)
-        assert core.is_idle == (not self.live and not self.flights)
-        waiting = [r.arrival for r in core._table.waiting]
-        assert waiting == sorted(waiting), "first come, first served"
-        assert len(waiting) == core.num_waiting == len(self.live) - core.num_running
-        self._check_phases()
-
-    def _check_drafters(self) -> None:
-        core = self.core
-        assert [source.source_id for source in core.sources.warming] == list(self.warming)
-        for epoch, warming in self.warming.items():
-            assert self.sources[epoch].is_warm == warming.is_warm
-        assert {source.source_id for source in core.sources.broken} == self.broken
-        assert {epoch for epoch, s in self.sources.items() if not s.is_gone} == {*self.doubles}
-        for batch in range(core.mode.num_batches):
-            source = core.sources.of_batch(batch)
-            assert (source.source_id if source else 0) == self.epoch_of(batch)
-        for epoch, double in self.doubles.items():
-            in_flight = any(flight.plan.source == epoch for flight in self.flights.values())
-            assert core.uses(self.sources[epoch]) == in_flight
-            told = {
-                r.row_id: r.drafter_lens[epoch]
-                for r in core.requests.values()
-                if epoch in r.drafter_lens
-            }
-            knows = {row_id: len(row.history) for row_id, row in double.rows.items()}
-            closing = core._table._drafter_closes.get(epoch, [])
-            assert len(closing) == len(set(closing)), "closed twice"
-            assert not told.keys() & set(closing)
-            assert told == {r: length for r, length in knows.items() if r not in closing}
-            assert set(closing) <= knows.keys()
-        known = {e for r in core.requests.values() for e in r.drafter_lens}
-        assert known | core._table._drafter_closes.keys() <= self.doubles.keys()
-
-    def _check_phases(self) -> None:
-        in_step = {}
-        for batch, flight in self.flights.items():
-            ks = {row.row_id: row.num_draft_tokens for row in flight.plan.rows}
-            for row_id, owner in flight.owners.items():
-                in_step[owner] = (batch, flight, ks[row_id])
-        for request_id, request in self.core.requests.items():
-            batch = self.core.batches.batch_of(request_id)
-            assert (request.phase is Phase.WAITING) == (batch is None)
-            if request_id not in in_step:
-                assert request.phase in {Phase.WAITING, Phase.PREFILLING, Phase.READY}
-                continue
-            step_batch, flight, k = in_step[request_id]
-            assert batch == step_batch, "a request with a step in flight changed its batch"
-            if request.phase is Phase.PREFILLING:
-                assert k == 0
-            elif k == 0:
-                assert request.phase is Phase.VERIFYING
-            elif not flight.drafts_in:
-                assert request.phase is Phase.DRAFTING
-            elif self.order[:1] == [batch]:
-                assert request.phase is Phase.VERIFYING
-            else:
-                assert request.phase is Phase.DRAFTED
+        check_core(self)
 
     def run_dry(self) -> int:
-        """Go on until nobody is left; say how many steps it took.
-
-        Nobody starves: the oldest always moves, so all together cannot need much more than one
-        after the other.
-        """
-        if self.verifier is None:
-            self.bring_verifier_up()
-        serial = sum(
-            want.max_tokens + 1 + -(-(len(want.prompt) + want.max_tokens) // BUDGET)
-            for want in self.live.values()
-        )
-        steps = 0
-        while self.live or self.flights:
-            self.rotate(
-                lambda row_id, k, turn=steps: (row_id * 7 + turn) % (k + 1),
-                drafts_in=steps % 2 == 0,
-            )
-            self.check()
-            steps += 1
-            assert steps <= 2 * serial + 3, "starvation"
-        self.plan()
-        assert self.core.is_idle
-        assert self.core.blocks.num_free == self.num_blocks
-        return steps
+        """Go on until nobody is left; say how many steps it took."""
+        return run_dry(self)

@@ -25,7 +25,8 @@ from hypothesis.stateful import (
 from minedraft.errors import DuplicateRequestError, PreconditionError
 from minedraft.services.coordinator.core.request import Request
 from minedraft.types import Mode, RequestId, RowParams
-from tests.core_model import CONTEXT, CoreModel
+from tests.core_model import CoreModel
+from tests.plan_checks import CONTEXT
 from tests.worker_doubles import VOCAB
 
 REQUESTS = st.tuples(

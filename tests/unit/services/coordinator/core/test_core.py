@@ -15,7 +15,8 @@ from minedraft.plans import DraftResult, RowResult, StepTiming, VerifyResult
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.request import Phase, Request
 from minedraft.types import Mode, RequestId, RowParams
-from tests.core_model import BLOCK, CONTEXT, CoreModel
+from tests.core_model import BLOCK, CoreModel
+from tests.plan_checks import CONTEXT
 from tests.worker_doubles import continuation
 
 AR, SD, PSD = Mode(1, 4, 0), Mode(1, 4, 4), Mode(2, 4, 4)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minedraft.types import Mode, RequestId
-from tests.core_model import BUDGET, CoreModel
+from tests.core_model import CoreModel
+from tests.plan_checks import BUDGET
 from tests.worker_doubles import continuation
 
 SD, PSD = Mode(1, 4, 4), Mode(2, 4, 4)

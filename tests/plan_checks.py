@@ -1,0 +1,100 @@
+"""What is asserted of the plans that a `Core` makes, against the plain model of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minedraft.services.coordinator.core.request import Phase
+
+if TYPE_CHECKING:
+    from minedraft.plans import DraftPlan, VerifyPlan
+    from minedraft.services.coordinator.core.request import Request
+    from tests.core_model import CoreModel
+
+BUDGET = 8
+CONTEXT = 40
+
+
+@dataclass
+class Flight:
+    """A step in flight."""
+
+    plan: VerifyPlan
+    owners: dict[int, str]
+    blocks: set[int]
+    """What the step may touch; nobody else may get any of it before the step has ended."""
+    drafts_in: bool = False
+    decoding: frozenset[str] = frozenset()
+    """Owners that are past their prefill."""
+
+
+def check_plans(model: CoreModel, draft: DraftPlan | None, verify: VerifyPlan) -> Flight | None:
+    """Check a step's two plans.
+
+    Returns:
+        The step; None if the plans only close rows.
+    """
+    wanted = {r.row_id: r.num_draft_tokens for r in verify.rows if r.num_draft_tokens}
+    drafted = {} if draft is None else {r.row_id: r.num_draft_tokens for r in draft.rows}
+    assert wanted == {row_id: k for row_id, k in drafted.items() if k}
+    epoch = model.epoch_of(verify.batch)
+    assert verify.source == (epoch if wanted else 0)
+    assert draft is None or not draft.rows or draft.epoch == epoch
+    if not verify.rows:
+        return None
+    assert verify.batch not in model.flights, "two steps of one batch in flight"
+    by_row = {r.row_id: r for r in model.core.requests.values() if r.row_id}
+    owners = {row.row_id: str(by_row[row.row_id].request_id) for row in verify.rows}
+    assert set(owners.values()) <= set(model.core.batches.members(verify.batch))
+    suspects = model.failed.keys() | _on_trial(model)
+    assert len(owners) == 1 or not suspects & set(owners.values()), "not alone"
+    admitted = {r.request_id for r in model.core.requests.values() if r.row_id}
+    assert not model.flights or not _on_trial(model) & admitted, "beside one on trial"
+    prefilled, decoding = 0, set()
+    for row in verify.rows:
+        request = by_row[row.row_id]
+        if request.phase is Phase.PREFILLING:
+            prefilled += row.num_feed
+            assert row.num_draft_tokens == 0
+        else:
+            decoding.add(request.request_id)
+            assert row.num_feed == 1
+            k = _expected_k(model, request, epoch)
+            assert row.num_draft_tokens == min(k, model.rules.short.get(row.row_id, k))
+    assert prefilled <= BUDGET
+    blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
+    for flight in model.flights.values():
+        assert not blocks & flight.blocks, "a block that a step in flight may write"
+    return Flight(verify, owners, blocks, decoding=frozenset(decoding))
+
+
+def check_warm_up(model: CoreModel, draft: DraftPlan, *, is_behind: bool) -> None:
+    """A warming drafter is told exactly of what it lacks, or of all again if it is behind."""
+    double = model.doubles[draft.epoch]
+    told = {row_id: len(row.history) for row_id, row in double.rows.items()}
+    k = model.core.mode.num_draft_tokens
+    wanted = {
+        r.row_id
+        for r in model.core.requests.values()
+        if r.phase is not Phase.WAITING
+        and k > 0
+        and model.live[r.request_id].k != 0
+        and r.num_tokens < model.drafter_context
+        and (is_behind or told.get(r.row_id, 0) < r.num_tokens)
+    }
+    assert {row.row_id for row in draft.rows} == wanted
+    assert not any(row.num_draft_tokens for row in draft.rows)
+
+
+def _on_trial(model: CoreModel) -> set[str]:
+    return {request_id for request_id, num in model.deaths.items() if num >= 2}
+
+
+def _expected_k(model: CoreModel, request: Request, epoch: int) -> int:
+    want = model.live[request.request_id]
+    length = len(want.prompt) + len(request.output_token_ids)
+    k = model.core.mode.num_draft_tokens if epoch else 0
+    k = min(k, k if want.k is None else want.k)
+    k = min(k, len(want.prompt) + want.max_tokens - length - 1, CONTEXT - length - 1)
+    return max(min(k, model.drafter_context - length), 0)
