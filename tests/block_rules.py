@@ -37,9 +37,11 @@ class BlockRules:
         num_free, num_held = blocks.num_free, len(request.block_ids)
         wanted = blocks.blocks_for(request.num_tokens + k) - num_held
         fits = self._allocate_drafts(request, k)
-        assert (self._phases(), self.table.num_preemptions) == before, "a draft preempts nobody"
+        assert (self._phases(), self.table.num_preemptions) == before, "a draft preempts no request"
         taken = len(request.block_ids) - num_held
-        assert taken == min(max(wanted, 0), max(num_free - promised, 0)), "all that nobody needs"
+        assert taken == min(max(wanted, 0), max(num_free - promised, 0)), (
+            "all that others do not need"
+        )
         room = len(request.block_ids) * blocks.block_size - request.num_tokens
         assert fits == min(k, room)
         self.short.pop(request.row_id, None)

@@ -297,12 +297,12 @@ class CoreModel:
         self._forget_drafters([*self.doubles])
 
     def fail_verifier(self) -> None:
-        """It fails at what it is running: those in that step are to blame, and nobody else."""
+        """It fails at what it is running: those in that step are suspects, and no others."""
         at = self.order[0] if self.order else self.oldest
         blamed = list(self.flights[at].owners.values()) if self.flights else []
         for request_id in blamed:
             self.failed[request_id] = self.failed.get(request_id, 0) + 1
-        given_up = [str(request.request_id) for request in self.core.blame()]
+        given_up = [str(request.request_id) for request in self.core.step_failed()]
         assert given_up == [request_id for request_id in blamed if self.failed[request_id] == 3]
         for request_id in given_up:
             self.abort(request_id)

@@ -229,7 +229,7 @@ class Engine:
                 along for ever.
             may_have_died: It broke without a word: if another process comes next, this one died.
         """
-        for request in self.core.blame() if by_failure else ():
+        for request in self.core.step_failed() if by_failure else ():
             log.error("request.given_up", request_id=request.request_id)
             err = ProtocolError(
                 f"the verifier failed {request.num_failed_steps} times at a step with this "

@@ -28,7 +28,7 @@ from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.sources import Sources
-from minedraft.services.coordinator.core.suspects import blame
+from minedraft.services.coordinator.core.suspects import count_failure
 from minedraft.services.coordinator.core.verifying import Verifying
 
 if TYPE_CHECKING:
@@ -135,14 +135,14 @@ class Core:
         self._table.blocks = BlockAllocator(info.num_blocks, info.block_size)
         return [r for r in self._table.live.values() if not fits(r, self.blocks)]
 
-    def blame(self) -> list[Request]:
+    def step_failed(self) -> list[Request]:
         """The verifier failed at the step it was running: see `suspects`.
 
         Returns:
             Live requests that it has failed at too often; the caller ends them.
         """
         step = self._verifying.step
-        return blame(step.requests.values()) if step is not None else []
+        return count_failure(step.requests.values()) if step is not None else []
 
     def verdict(self, *, has_died: bool) -> list[Request]:
         """A session begins after one that broke: see `deaths`.

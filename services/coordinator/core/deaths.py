@@ -1,12 +1,12 @@
 """Requests that may be what verifier processes die of: counted, tried alone, given up. Pure.
 
 A session that breaks says nothing of why. The next one does: behind the address is the same process
-(the network was to blame) or another one (its predecessor has died). What it died of was in flight,
+(the network failed) or another one (its predecessor has died). What it died of was in flight,
 in whichever step: a process that is gone has answered for none of them. So all in flight are
 counted, and a step of decoding clears a request. After a second death without one it is tried in
 a step that has the verifier to itself; who is alone there at the third is given up.
 
-The first death separates nobody: verifiers are restarted on purpose, too.
+The first death separates no request: verifiers are restarted on purpose, too.
 """
 
 from __future__ import annotations

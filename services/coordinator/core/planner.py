@@ -1,7 +1,7 @@
-"""From the state of requests and workers to the plans that go out now. Pure; decides no rules.
+"""Turns the state of requests and workers into the plans that go out now. Pure.
 
-Who joins which batch is `batch_manager`'s, what a batch does in a step `scheduler`'s, who drafts
-for it `drafters`'. This puts them in order and numbers the steps.
+Puts decisions in order and numbers the steps: `batch_manager` decides who joins which batch,
+`sources` who drafts for it, `scheduler` what a batch does in a step.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Planner:
         on_trial = self._on_trial()
         for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
             if on_trial and table.in_flight:
-                break  # nobody beside it, before or after
+                break  # no step runs beside its own
             yield from self._plan_batch(batch, mode, verifier)
         yield from self._plan_warm_ups(mode, verifier)
         yield from self._housekeeping()

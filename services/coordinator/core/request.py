@@ -1,4 +1,4 @@
-"""The life of one request: its phases and what it owns. Pure: no I/O, no clock, no torch."""
+"""One request: its phases, its tokens, and what it owns on the workers. Pure."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Request:
     output_token_ids: list[int] = field(default_factory=list)
     phase: Phase = Phase.WAITING
     row_id: RowId = field(default_factory=lambda: RowId(0))
-    """This life on the workers; 0 while WAITING."""
+    """Its row on the workers, another one after each preemption; 0 while WAITING."""
     num_computed: int = 0
     """Positions whose KV the verifier holds."""
     block_ids: list[int] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Request:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the life is over."""
+        """Whether it has ended."""
         return self.phase is Phase.FINISHED
 
     def advance(self, event: Event) -> None:

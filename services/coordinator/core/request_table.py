@@ -1,8 +1,9 @@
 """Every live request, and where it is: the queue, the batches, KV blocks, rows on workers. Pure.
 
-If blocks run out, the newest request without a step in flight is preempted: its tokens stay, its
-KV is computed again later. If the one that needs blocks is itself the newest, it goes, unless a
-step in flight may free blocks when it ends; then it sits this step out.
+If blocks run out for committed tokens, the newest request without a step in flight is preempted:
+its tokens stay, its KV is computed again later. If the one that needs blocks is itself the newest,
+it is preempted, unless a step in flight may free blocks when it ends; then it sits this step out.
+Drafts preempt no request: they get free blocks, or k shrinks.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class RequestTable:
             self._next_row += 1
 
     def begin_plan(self) -> None:
-        """A new plan is being made: nobody is in it yet."""
+        """Begin a plan; no request is in it yet."""
         self._planned.clear()
         self._promised_bound = self._num_promised = None
 
@@ -127,7 +128,7 @@ class RequestTable:
         """Give `request`, which is in the plan, blocks for drafts after its committed tokens.
 
         They are free ones that no running request may need for its next token: a draft preempts
-        nobody, in this step or in the next one of another batch.
+        no request, in this step or in the next one of another batch.
 
         Returns:
             How many of the drafts fit.

@@ -5,7 +5,7 @@ decoding, prefill in chunks and prefill again after a preemption are one thing.
 
 Blocks are allocated first for committed tokens, of members that decode and then of those that
 prefill, oldest first; a request may be preempted for these. Then for drafts, out of blocks that
-nobody else needs: k shrinks to what fits, and a draft never preempts a request.
+no other request needs: k shrinks to what fits, and a draft never preempts a request.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Scheduler:
             limits: What bounds the step.
 
         Returns:
-            Rows for both workers; empty if nobody can move.
+            Rows for both workers; empty if no member can step.
         """
         decoding = [r for r in members if r.phase is Phase.READY]
         prefilling = [r for r in members if r.phase is Phase.PREFILLING]

@@ -3,12 +3,12 @@
 The verifier says which step it begins, so what fails is the first it has begun and not answered:
 only that step's requests are suspects, whatever the other batches were waiting for. Which one of
 them it was cannot be told, so each is tried in steps of its own until a step of decoding clears
-it; a request that fails alone again and again is given up and has taken nobody along.
+it; a request that fails alone again and again is given up, and ends no other.
 
-Prefilling clears nobody. Every new session begins with it, so a request that only fails later
+Prefilling clears no request. Every new session begins with it, so a request that only fails later
 would be cleared in each one and end sessions for ever.
 
-Where the whole process goes, `deaths` says who is to blame.
+Where the whole process ends, `deaths` says which requests are suspects.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _MAX_FAILED_STEPS = 3
 
 
-def blame(requests: Iterable[Request]) -> list[Request]:
+def count_failure(requests: Iterable[Request]) -> list[Request]:
     """Count a failure of the verifier at a step with these requests in it.
 
     Returns:
-        Those it has failed at too often since they last got on.
+        Those it has failed at too often since their last step of decoding.
     """
     lost = []
     for request in requests:
@@ -41,10 +41,11 @@ def blame(requests: Iterable[Request]) -> list[Request]:
 
 def apart(members: Sequence[Request]) -> list[list[Request]]:
     """Who may share a step: each suspect is alone. Try one group after the other."""
-    suspects = [
-        request
-        for request in members
-        if request.num_failed_steps or request.num_deaths >= DEATHS_TO_BE_ALONE
-    ]
-    others = [r for r in members if r not in suspects] if suspects else list(members)
-    return [*([request] for request in suspects), others]
+    suspects: list[list[Request]] = []
+    others: list[Request] = []
+    for request in members:
+        if request.num_failed_steps or request.num_deaths >= DEATHS_TO_BE_ALONE:
+            suspects.append([request])
+        else:
+            others.append(request)
+    return [*suspects, others]

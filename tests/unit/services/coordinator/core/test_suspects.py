@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from minedraft.services.coordinator.core.request import Request
-from minedraft.services.coordinator.core.suspects import apart, blame
+from minedraft.services.coordinator.core.suspects import apart, count_failure
 from minedraft.types import RequestId, RowParams
 
 
@@ -14,8 +14,8 @@ def requests(*num_failed: int) -> list[Request]:
 
 def test_the_third_failure_is_one_too_many():
     first, second = both = requests(0, 1)
-    assert blame(both) == []
-    assert blame(both) == [second]
+    assert count_failure(both) == []
+    assert count_failure(both) == [second]
     assert (first.num_failed_steps, second.num_failed_steps) == (2, 3)
 
 
