@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from minedraft.services.coordinator.core.request import Phase
-from minedraft.types import Mode
+from minedraft.services.coordinator.core.core import Core
+from minedraft.services.coordinator.core.draft_source import DraftSource, Place
+from minedraft.services.coordinator.core.outcome import Kept
+from minedraft.services.coordinator.core.request import Phase, Request
+from minedraft.types import Mode, ModelInfo, RequestId, RowParams
 from tests.core_model import CoreModel
-from tests.worker_doubles import continuation
+from tests.worker_doubles import VOCAB, VerifierDouble, continuation
 
 MODE = Mode(2, 4, 4)
 
@@ -167,3 +170,25 @@ def test_a_warming_drafter_that_is_lost_changes_nothing():
     assert model.sources[new].is_gone
     assert drafted_by(model) == {1}
     finish(model)
+
+
+def test_a_source_at_the_verifier_gets_no_plans_and_its_steps_name_it():
+    core, verifier = Core(MODE), VerifierDouble(num_blocks=60)
+    core.verifier_up(verifier.info)
+    source = DraftSource(7, ModelInfo("n-gram", VOCAB, 200, "f", "float32"), Place.VERIFIER)
+    core.serve(source)
+    request = Request(RequestId("r"), (1, 2, 3), RowParams(), 12)
+    core.submit(request)
+    named = set()
+    while core.requests:
+        for draft, verify in core.plan():
+            assert draft is None
+            named.add((verify.source, any(row.num_draft_tokens for row in verify.rows)))
+            verifier.receive(verify)
+        result = verifier.run(drafts_came=len(named) > 1)
+        core.apply(result, lambda _request, row: Kept(len(row.token_ids)))
+        if request.num_tokens == request.max_len:
+            core.finish(request.request_id, "length")
+    assert named == {(0, False), (7, True)}
+    assert request.output_token_ids == continuation((1, 2, 3), 12)
+    assert source.is_able
