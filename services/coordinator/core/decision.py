@@ -28,7 +28,7 @@ class Decision:
         """The same, within the room of each member and the limits of the step."""
         return Decision(
             [
-                min(k, member.headroom)
+                max(min(k, member.headroom), 0)
                 for k, member in zip(self.num_draft_tokens, view.decoding, strict=True)
             ],
             [

@@ -27,6 +27,10 @@ def test_nobody_gets_more_than_there_is_room_for():
     assert Decision([9, 9], [20, 20], 100).bounded_by(VIEW) == Decision([3, 0], [9, 3], 8)
 
 
+def test_nobody_drafts_less_than_nothing():
+    assert Decision([-1, -9], [1, 1], 8).bounded_by(VIEW).num_draft_tokens == [0, 0]
+
+
 def test_who_asks_for_less_gets_less():
     assert Decision([2, 0], [4, 0], 6).bounded_by(VIEW) == Decision([2, 0], [4, 0], 6)
 
