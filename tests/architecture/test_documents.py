@@ -19,11 +19,15 @@ BEGIN, END = "<!-- {}: drawn by make docs -->\n", "<!-- end -->\n"
 
 
 def drawn(table) -> str:
-    """A transition table as a mermaid state diagram."""
+    """A transition table as a mermaid state diagram; ANY: every state but the last."""
+    shared = set.intersection(*(set(row.items()) for row in table.values() if row))
     arrows: dict[tuple[str, str], list[str]] = {}
     for state, row in table.items():
         for event, target in row.items():
-            arrows.setdefault((state.name, target.name), []).append(event.name)
+            name = "ANY" if (event, target) in shared else state.name
+            events = arrows.setdefault((name, target.name), [])
+            if event.name not in events:
+                events.append(event.name)
     lines = [f"    {a} --> {b}: {', '.join(events)}" for (a, b), events in arrows.items()]
     begin = f"    [*] --> {next(iter(table)).name}"
     return "\n".join(["```mermaid", "stateDiagram-v2", begin, *lines, "```\n"])
