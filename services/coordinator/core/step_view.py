@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minedraft.plans import MAX_DRAFT_TOKENS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -38,7 +40,8 @@ class DecodingSequence:
     wanted_draft_tokens: int
     """k that its caller and the service ask for; 0: no speculation."""
     headroom: int
-    """Most drafts before its output, the context or the drafter's context ends; >= 0."""
+    """Most drafts that a plan carries, and before its output, the context or the drafter's context
+    ends; >= 0."""
     num_held_positions: int
     """Positions that its KV blocks cover: drafts beyond them need free blocks."""
     acceptance: float
@@ -89,7 +92,7 @@ def view_decoding(
             DecodingSequence(
                 num_tokens,
                 service_k if wanted is None or wanted > service_k else wanted,
-                end - num_tokens if has_room else 0,
+                min(end - num_tokens, MAX_DRAFT_TOKENS) if has_room else 0,
                 len(request.block_ids) * block_size,
                 request.acceptance.mean(acceptance),
             )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from minedraft.plans import MAX_DRAFT_TOKENS
 from minedraft.services.coordinator.core.request import Request
 from minedraft.services.coordinator.core.step_view import Limits, view_decoding, view_prefilling
 from minedraft.types import RequestId, RowParams, Speculation
@@ -79,6 +80,11 @@ def test_a_view_says_how_many_of_its_drafts_the_target_kept_lately():
         made.observe(4, 4)
     (view,) = view_decoding([made], LIMITS, 4, 0.5)
     assert view.acceptance > 0.9
+
+
+def test_nobody_has_room_for_more_drafts_than_a_plan_carries():
+    (view,) = view_decoding([request(3, 1, max_tokens=90)], LIMITS, 4, 0.5)
+    assert view.headroom == MAX_DRAFT_TOKENS == 32
 
 
 def test_a_view_of_one_that_prefills_says_what_is_missing():
