@@ -66,7 +66,7 @@ class Mailbox:
         self._schedule()
 
     def lose(self) -> None:
-        """No packet will come any more. From any thread."""
+        """Close: no packet will come any more. From any thread."""
         with self._lock:
             self._is_lost = True
         self._schedule()

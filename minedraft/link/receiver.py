@@ -1,4 +1,4 @@
-"""The verifier's end of every link: decodes, sorts, and wakes who waits. Knows no transport.
+"""The verifier's end of every link: decodes and sorts packets, wakes waiting steps.
 
 A transport feeds it words from its own thread and calls `lose` when the peer is gone.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minedraft.packets.spec import LinkSpec
 
 MAX_MALFORMED_IN_A_ROW = 3
-"""A peer that sends nothing but garbage is not waited for at every step: the link is over."""
+"""Malformed packets in a row after which the link ends, instead of a wait at every step."""
 
 
 class LinkReceiver:
@@ -101,7 +101,7 @@ class LinkReceiver:
         self.feed(words)
 
     def lose(self, reason: str) -> None:
-        """The peer is gone. From any thread; only the first call counts."""
+        """Report that the peer is gone. From any thread; only the first call counts."""
         if self._latch.shut():
             self._mailbox.lose()
             self._teardown()

@@ -1,4 +1,4 @@
-"""The worker's end of a session: plans in, answers out, one coordinator at a time."""
+"""The worker's end of a session with one coordinator: receives plans, sends answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_QUEUED_PLANS = 64
 """A coordinator has at most one plan per batch in flight and a few that only close rows."""
 
 BEGUN = (("minedraft-session", "begun"),)
-"""Metadata of a session that was given: one that was refused ends without."""
+"""Metadata that confirm a session; a refused one ends without them."""
 
 
 class PlanSessions(Generic[Plan, Inputs, Answer]):
@@ -98,7 +98,7 @@ class PlanSessions(Generic[Plan, Inputs, Answer]):
         self._fence.check(coordinator_of(context.invocation_metadata()))
 
     async def drain(self) -> None:
-        """End the session: the coordinator goes on without this worker."""
+        """End the session; the coordinator continues without this worker."""
         if self._leaving is not None and not self._leaving.done():
             self._leaving.set_exception(DrainingError("this worker is shutting down"))
 
@@ -108,7 +108,7 @@ class PlanSessions(Generic[Plan, Inputs, Answer]):
         return self._answers is not None and not self._answers.empty()
 
     def push(self, answer: Answer) -> None:
-        """Send something that no plan asked for; dropped if nobody is connected."""
+        """Send a note that belongs to no plan; drop it without a coordinator."""
         if self._answers is not None:
             self._answers.put_nowait(answer)
 

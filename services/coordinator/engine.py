@@ -48,7 +48,7 @@ class Sample:
     stream: EventStream
     index: int = 0
     progress: Progress = _NO_PROGRESS
-    """What its last tokens came to."""
+    """Result of its last tokens."""
     finish: Finish | None = None
     """Set from the start if the caller holds the whole output already, all but its end."""
     arrived_ns: int = 0
@@ -77,7 +77,7 @@ class Engine:
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved with what broke the engine; the service then stops."""
         self.on_broken: Callable[[DraftSource], None] = lambda _source: None
-        """Told of a draft source whose link must be formed anew; set by whoever forms links."""
+        """Called with a draft source whose link must be re-formed; `link_keeper` sets it."""
         self._clock = clock
         self._samples: dict[RequestId, Sample] = {}
         self._send_draft: dict[int, Callable[[DraftPlan], None]] = {}
@@ -125,7 +125,7 @@ class Engine:
         return Kept(progress.num_kept, reason)
 
     def _deliver(self, outcome: Outcome) -> None:
-        """Put what became of a row on its request's stream."""
+        """Put the result of a row on its request's stream."""
         request, row = outcome.request, outcome.row
         sample = self._samples[request.request_id]
         if row.error is not None:

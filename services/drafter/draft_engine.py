@@ -1,4 +1,4 @@
-"""One draft step on the device: bring the KV caches up, have drafts proposed, send them.
+"""Runs one draft step on the device: catch up, let the proposer draft, send the drafts.
 
 Everything it holds is a cache of what the coordinator says; a step is repeatable and may be lost.
 The proposer decides which tokens to draft (`proposer`, `kinds`).

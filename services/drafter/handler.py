@@ -1,4 +1,4 @@
-"""What the drafter does with plans, link orders and models. Waits, never computes.
+"""Handles plans, link orders and models of the drafter. Waits, never computes.
 
 Each link has an epoch, a model and rows of its own. A link formed after `load_model` drafts with
 the new model while older links go on with theirs, until they are dropped: that is the hot swap in
@@ -163,7 +163,7 @@ class Handler:
         return sender.description
 
     async def drop_link(self, epoch: int) -> None:
-        """Give a link up, and its model if nothing else uses it.
+        """Drop a link, and its model if nothing else uses it.
 
         If that model was the newest one, an older one still drafts: the swap to it has failed, and
         links to come have the older model again. Epoch 0 says the same of a model never linked.
@@ -207,7 +207,7 @@ class Handler:
         return WorkerUsage(num_blocks, sum(used), await asyncio.to_thread(resident_bytes))
 
     def close(self) -> None:
-        """Give all links up."""
+        """Drop all links."""
         for epoch in list(self._links):
             self._drop(epoch)
 

@@ -1,4 +1,4 @@
-"""Freed memory back to the system, after a model has come or gone."""
+"""Returns freed memory to the system, after the load or release of a model."""
 
 from __future__ import annotations
 

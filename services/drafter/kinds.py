@@ -1,4 +1,4 @@
-"""The kinds of drafters by name. Loads a kind's code, and torch with it, only when it is made."""
+"""The table of kinds of drafters. Imports a kind's code, and torch with it, only on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a drafter's models come from: directories under its model roots. Blocks; loads torch."""
+"""Loads the models of a drafter from directories under its model roots. Blocks; loads torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine asks of every kind of drafter: append drafts to the rows of a step. No torch.
+"""The interface of every kind of drafter: it appends drafts to the rows of a step. No torch.
 
 The engine keeps what all kinds share: open rows, their KV blocks, the budget of catch-up, the
 packet. A proposer decides which tokens to draft.

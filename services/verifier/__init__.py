@@ -1,1 +1,1 @@
-"""The verifier: the target model and the one place where drafts are accepted."""
+"""The verifier: runs the target model and decides which drafts are accepted."""

@@ -1,4 +1,4 @@
-"""Which drafts stand, and the token after them: the one place that decides. Runs no model.
+"""Decides which drafts are accepted, and the token after them. Runs no model.
 
 COUPLED: the target's own position-keyed sample is drawn at every verified position, each with the
 draft tokens before it as history; drafts stand as long as they equal it. What is emitted is always

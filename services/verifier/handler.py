@@ -1,4 +1,4 @@
-"""What the verifier does with plans and link orders. Waits, never computes."""
+"""Handles plans and link orders of the verifier. Waits, never computes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Handler:
             link_address=link_address,
         )
         self._receivers: dict[int, DraftReceiver] = {}
-        """By epoch: one a drafter, two while a drafter is swapped."""
+        """By epoch: one per drafter, two while a drafter is swapped."""
         self._lost: set[int] = set()
         """Recent epochs that were lost before they were entered."""
         self._repeats = Repeats()
@@ -124,7 +124,7 @@ class Handler:
         )
 
     def close(self) -> None:
-        """Give all links up."""
+        """Drop all links."""
         for epoch, receiver in self._receivers.items():
             receiver.close()
             log.info("link.closed", epoch=epoch, **asdict(receiver.counters))

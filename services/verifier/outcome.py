@@ -1,4 +1,4 @@
-"""What acceptance takes and gives for one row of a verify step. Values only."""
+"""Input and output of acceptance for one row of a verify step. Values only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Outcome:
     """Accepted drafts, then one recovered or bonus token, or `BROKEN`."""
     num_accepted: int
     logprobs: list[TokenLogprobs] | None = None
-    """One a token if the row asked for them."""
+    """One per token if the row asked for them."""
 
     @property
     def is_broken(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which cores each rank of a tensor parallel verifier gets. Pure."""
+"""Assigns cores to the ranks of a tensor parallel verifier. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rank_cores(cpus: str, tp_size: int) -> list[frozenset[int] | None]:
 def refuse_unusable(
     cpus: str, cores: Sequence[frozenset[int] | None], usable: AbstractSet[int]
 ) -> None:
-    """Check that every rank can have its cores, before one is started: it could only die of it.
+    """Check that every rank can use its cores, before any rank starts.
 
     Args:
         cpus: The setting, for messages.

@@ -1,4 +1,4 @@
-"""One rank beside rank 0 as a child process: started, waited for, killed. Knows no model.
+"""Starts, watches and kills one rank beside rank 0, a child process. Knows no model.
 
 The child says "up" on its stdout once it can meet the others, and why it ended if it had a reason.
 Its stderr is ours. Nothing else connects us: it dies when we do (see `rank_worker`).
@@ -98,7 +98,7 @@ class RankProcess:
         return await asyncio.shield(self._end)
 
     async def died(self) -> None:
-        """Wait for an end that nobody asked for.
+        """Wait for an unexpected end.
 
         Raises:
             WorkerUnavailableError: always; says how, and why if the rank said so.

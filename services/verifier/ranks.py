@@ -1,4 +1,4 @@
-"""The verifier's ranks as one unit: started together, watched, ended together.
+"""Starts, watches and ends all ranks of the verifier together.
 
 Rank 0 is this process. With tp_size=1 there is nothing but it, and nothing of this is in the way.
 Refuses to go on without a rank: the first one that ends, hangs or is out of step ends the verifier,
@@ -221,5 +221,5 @@ class Ranks:
 
 
 def rank_device(device: str, rank: int) -> str:
-    """A rank's own device: `cuda` is one GPU a rank, anything else is what it says."""
+    """Return a rank's own device: `cuda` means one GPU per rank."""
     return f"cuda:{rank}" if device == "cuda" else device

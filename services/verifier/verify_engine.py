@@ -1,4 +1,4 @@
-"""One verify step on the device: one forward over fed tokens and drafts, one acceptance decision.
+"""Runs one verify step on the device: one forward pass, then one acceptance decision.
 
 Owns the rows' histories and block tables; the coordinator owns the truth, so every row of a plan
 says the committed length it starts from and is brought to it first. A step is repeatable. A row for

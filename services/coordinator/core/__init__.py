@@ -1,1 +1,1 @@
-"""The scheduling core: decides who steps, with what, and what comes of it. Pure."""
+"""The scheduling core: plans the steps of requests and applies their results. Pure."""

@@ -1,15 +1,15 @@
-"""How likely the target keeps a draft, given that it kept those before it. Pure."""
+"""Estimates the probability that the target keeps a draft after it kept the ones before. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _DECAY = 0.9
-"""Of what was seen before, per observation."""
+"""Decay of older observations, per observation."""
 _PRIOR_WEIGHT = 4.0
 """Drafts that the prior counts for."""
 UNKNOWN = 0.5
-"""Prior while no draft was ever verified."""
+"""Prior until the first draft is verified."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Whether a verifier's answer makes sense, before anything is committed or counted. Pure."""
+"""Checks a verifier's answer before anything is committed or counted. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answer:
-    """A verifier's answer that makes sense, and its sums over all rows, live or not."""
+    """A checked answer of the verifier, with its sums over all rows, live or not."""
 
     rows: list[tuple[Request, RowResult]]
-    """Rows whose requests still live; the others ended meanwhile."""
+    """Rows of live requests; the others ended meanwhile."""
     num_drafts: int = 0
     """Rows with drafts."""
     num_draft_tokens: int = 0

@@ -1,4 +1,4 @@
-"""Which request belongs to which batch. Pure.
+"""Assigns requests to batches. Pure.
 
 The assignment rules are MineDraft's (Tang et al., ICML 2026), stated on named batches
 instead of parity bits, plus active re-balancing at the sync point:
@@ -58,7 +58,7 @@ class BatchManager:
         return None
 
     def choose(self, drafting: int) -> int | None:
-        """Say where a new request would go, or None if that batch is full.
+        """Return the batch for a new request; None if that batch is full.
 
         Args:
             drafting: The batch whose next step is being planned.

@@ -1,4 +1,4 @@
-"""Whether requests fit: into the queue now, into the KV pool ever. Pure."""
+"""Checks whether requests fit: into the queue now, into the KV pool ever. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fits(request: Request, blocks: BlockAllocator) -> bool:
 
 
 def too_large(request: Request, blocks: BlockAllocator) -> InvalidRequestError:
-    """The error of a request that a pool can never hold."""
+    """Build the error for a request that a pool can never hold."""
     return InvalidRequestError(
         f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "
         f"need {blocks.blocks_for(request.max_num_computed)} KV blocks, "

@@ -1,4 +1,4 @@
-"""What steps cost and how many drafts stand: learned from results, for policies. Pure.
+"""Learns the costs of steps and the acceptance of drafts from results, for policies. Pure.
 
 Results bring their own durations, so there is no clock here. What is known of a draft source begins
 with its link and ends with it.
@@ -46,7 +46,7 @@ class SourceCosts:
 
 
 _NO_SOURCE = SourceCosts()
-"""Of no draft source: nothing is ever learned of it."""
+"""The costs without a draft source; they never change."""
 
 
 class Costs:

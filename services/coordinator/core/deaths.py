@@ -1,4 +1,4 @@
-"""Requests that may be what verifier processes die of: counted, tried alone, given up. Pure.
+"""Finds requests that kill verifier processes: counts deaths, isolates suspects, gives up. Pure.
 
 A session that breaks says nothing of why. The next one does: behind the address is the same process
 (the network failed) or another one (its predecessor has died). What it died of was in flight,

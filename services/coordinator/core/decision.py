@@ -1,4 +1,4 @@
-"""What a policy decides for a batch's next step. Pure values.
+"""The decision of a policy for a batch's next step. Pure values.
 
 A policy may ask for anything: what it gets is bounded by what each sequence has room for, by the
 limits of the step, and, for drafts, by the blocks that are free.

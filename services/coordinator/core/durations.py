@@ -1,9 +1,9 @@
-"""How long steps take, by their size: learned from measured ones. Pure."""
+"""Learns the duration of steps by their size. Pure."""
 
 from __future__ import annotations
 
 _WEIGHT = 0.1
-"""Of a new measurement in a mean."""
+"""Weight of a new measurement in a mean."""
 
 
 class Durations:

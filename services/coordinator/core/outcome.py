@@ -1,4 +1,4 @@
-"""What became of the rows of a verify step: what the driver keeps of each is committed. Pure."""
+"""Commits what the driver keeps of each row of a verify step. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Kept(NamedTuple):
 
     num_tokens: int
     reason: str | None = None
-    """Why the output ends with them; None: it goes on."""
+    """Why the output ends with them; None: it continues."""
 
 
 Keep: TypeAlias = Callable[[Request, RowResult], Kept]
@@ -33,7 +33,7 @@ class Outcome:
     row: RowResult
     num_committed_tokens: int = 0
     reason: str | None = None
-    """Why the request has ended; None: it goes on."""
+    """Why the request has ended; None: it continues."""
     failure: Exception | None = None
     """Why the row could not be committed; then the reason is `ERROR`."""
 

@@ -1,4 +1,4 @@
-"""The seat of a policy: what it is asked, and which there are."""
+"""The interface of a policy, and the table of all policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request: its phases, its tokens, and what it owns on the workers. Pure."""
+"""One request: its phases, its tokens, and its rows and blocks on the workers. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """Where a request is in the ring."""
+    """The phases of a request."""
 
     __hash__ = object.__hash__  # an Enum hashes its name, in Python; the table is asked often
 
@@ -33,7 +33,7 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What can happen to a request."""
+    """The events of a request."""
 
     __hash__ = object.__hash__
 
@@ -97,7 +97,7 @@ class SpeculationCounts:
 
 @dataclass(slots=True)
 class Request:
-    """One sequence to generate: its truth, and what it owns on the workers.
+    """One sequence to generate, with its rows and blocks on the workers.
 
     Only `advance` assigns `phase`. Committed tokens are `prompt + output`; the workers' state is a
     cache of them that `preempt` gives up.

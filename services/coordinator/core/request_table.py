@@ -1,4 +1,4 @@
-"""Every live request, and where it is: the queue, the batches, KV blocks, rows on workers. Pure.
+"""Tracks every live request: its place in queue and batches, its KV blocks, its rows. Pure.
 
 If blocks run out for committed tokens, the newest request without a step in flight is preempted:
 its tokens stay, its KV is computed again later. If the one that needs blocks is itself the newest,

@@ -1,4 +1,4 @@
-"""Which draft sources there are, and which of them drafts for which batch. Pure.
+"""Holds all draft sources, and assigns one to each batch. Pure.
 
 What happens to one is told in `draft_source`.
 """

@@ -1,4 +1,4 @@
-"""What a policy sees of a batch before its next step: numbers of all its members. Pure values."""
+"""A policy's view of a batch before its next step: numbers of all its members. Pure values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a step."""
+    """The bounds of a step."""
 
     num_draft_tokens: int
     """k of the service; 0: no speculation."""

@@ -1,4 +1,4 @@
-"""Requests that may be what the verifier fails at: counted, stepped alone, given up. Pure.
+"""Finds requests that make the verifier fail: counts failures, isolates, gives up. Pure.
 
 The verifier says which step it begins, so what fails is the first it has begun and not answered:
 only that step's requests are suspects, whatever the other batches were waiting for. Which one of

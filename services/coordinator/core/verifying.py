@@ -1,4 +1,4 @@
-"""Which step the verifier is at, by what it says. Pure.
+"""Tracks which step the verifier runs, from its own reports. Pure.
 
 It runs those steps first whose drafts have come, and says of each that it begins. What it is at is
 the first that it has begun and not answered: what it fails at, what it owes, and whose requests are

@@ -1,4 +1,4 @@
-"""From requests and what was decided for them to the rows that workers get. Pure.
+"""Writes the rows for both workers, from requests and decisions. Pure.
 
 Writing a row marks the request: what the worker knows of it from now on.
 """

@@ -1,1 +1,1 @@
-"""Which workers are there, and how they are kept: sessions, links, swaps."""
+"""Keeps the workers connected: sessions, links, swaps."""

@@ -1,4 +1,4 @@
-"""How long to leave a peer alone after it failed: longer each time, never in step. Pure."""
+"""Computes the pause before the next attempt at a failed peer, with jitter. Pure."""
 
 from __future__ import annotations
 

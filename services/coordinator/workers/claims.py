@@ -1,4 +1,4 @@
-"""Which drafter process each member's session is with: one process is one drafter.
+"""Records the drafter process of each member's session: one process is one drafter.
 
 A process has one session, so two members that stand for it under two addresses would take it from
 each other for ever. What a process says of itself is not proof enough to keep another one out.

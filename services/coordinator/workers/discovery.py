@@ -1,4 +1,4 @@
-"""Which drafters a DNS name stands for: each address it has is one. Resolves; dials nobody.
+"""Resolves a DNS name to drafters, one per address. Dials none of them.
 
 `dns:host:port` names all the pods behind a headless service, today's and tomorrow's. Without the
 prefix an address is one drafter, even if its name has several addresses.

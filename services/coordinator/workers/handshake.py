@@ -1,4 +1,4 @@
-"""Whether a worker fits: compared before it is used. Says what differs. Pure.
+"""Checks whether a worker fits before it is used, and says what differs. Pure.
 
 Protocol version, vocabulary, sizes; no number or word is believed out of its range. What a drafter
 can do beyond that is how its drafts may travel: `transport_choice` compares it with the verifier's.
@@ -154,7 +154,7 @@ def _between(name: str, value: int, low: int, high: int, unit: str = "") -> None
 
 
 def _text(name: str, text: str, most: int, *, least: int = 0) -> None:
-    """Refuse words that would fill the log and the operator's terminal, or steer the latter."""
+    """Refuse text that would flood the log, or flood or steer the operator's terminal."""
     if not least <= len(text) <= most or not text.isprintable():
         raise IncompatibleWorkerError(
             f"{name}={text[:_MAX_SHOWN_CHARS]!r}: want {least}..{most} printable characters, "

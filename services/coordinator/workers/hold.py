@@ -1,4 +1,4 @@
-"""Whether this coordinator holds the verifier, which is what lets it have drafters.
+"""Tracks whether this coordinator holds the verifier: only then may it hold drafters.
 
 Two coordinators that share workers must not each hold what the other one needs. So the verifier
 decides: drafters are dialled once it is held, and given back when it belongs to another

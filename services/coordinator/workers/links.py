@@ -1,4 +1,4 @@
-"""Orders token links: numbers each attempt, gives both ends the order, says what came of it.
+"""Orders token links: numbers each attempt, sends the order to both ends, returns the result.
 
 A link is a draft source's; what a number stands for is told in `core.draft_source`. Every attempt
 has a new name too, because a failed rendezvous leaves its name dirty.

@@ -1,4 +1,4 @@
-"""What the coordinator knows of one worker. Values only."""
+"""The coordinator's knowledge of one worker. Values only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workers are there: one task per worker dials it for ever, shakes hands, runs its session.
+"""Keeps all workers connected: one task each dials, shakes hands and runs the session.
 
 Workers are compared before they are used: a drafter that does not fit is refused and said so in the
 status, and the service goes on without it. Whoever fits is linked (`link_keeper`). Whatever a

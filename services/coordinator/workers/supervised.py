@@ -1,4 +1,4 @@
-"""What one peer breaks stays with that peer: its attempts are contained, spaced out and told.
+"""Contains the failures of one peer: catches, spaces out and reports its attempts.
 
 Every task of a member, a link or a name does its work inside `attempt`. Nothing that comes out of
 there reaches a task group, where it would end the service for everybody.

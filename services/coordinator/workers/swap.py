@@ -1,4 +1,4 @@
-"""Hot swap of the drafter: load or join, warm up, cut over, drain, let the old one go.
+"""Swaps the drafter under load: load or join, warm up, cut over, drain, release the old one.
 
 What happens to the two draft sources meanwhile is told in `core.draft_source`. Whatever fails
 before the cut-over leaves the old one in place. Whoever ordered a swap is told in time: what has to
@@ -308,7 +308,7 @@ class Swapper:
 
 
 async def _after(before: asyncio.Task[None] | None, work: Coroutine[None, None, None]) -> None:
-    """Do one thing after another; what goes wrong is logged, and nobody else hears of it."""
+    """Run one thing after another, and only log their failures."""
     if before is not None:
         await asyncio.wait((before,))
     try:

@@ -1,4 +1,4 @@
-"""Which transport a link takes: the one configured, or the best that both ends have. Pure."""
+"""Chooses the transport of a link: the configured one, or the best that both ends have. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_REMEMBERED: Final = 64
 
 @dataclass(slots=True)
 class TransportChoice:
-    """Chooses, and remembers what failed between whom.
+    """Chooses, and remembers which transport failed between which workers.
 
     Two workers may each have a transport and still not meet over it: for nccl one GPU for both or
     another version, for gloo ports that are closed. With AUTO such a pair takes the next best from

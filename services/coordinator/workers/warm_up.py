@@ -1,4 +1,4 @@
-"""Links a drafter that shall take over and waits until it has caught up; tries again what breaks.
+"""Links a new drafter and waits until it has caught up; retries after a loss.
 
 Decides nothing of the drafter that it replaces: see `swap`, and `core.draft_source` for the whole.
 """

@@ -1,4 +1,4 @@
-"""Which workers owe an answer for too long: their device hangs, even if their loop still answers.
+"""Finds workers that owe an answer for too long: their device hangs, even if their loop runs.
 
 Time counts only while this process lives through it. After a pause of the coordinator itself (a
 stopped process, a suspended machine, a loop that something held up) the workers' answers wait in

@@ -1,1 +1,1 @@
-"""What drafters propose from: one file per kind, named in `kinds.KINDS`."""
+"""The kinds of drafters: one file each, listed in `kinds.KINDS`."""

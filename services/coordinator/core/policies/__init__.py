@@ -1,1 +1,1 @@
-"""How much is drafted and fed in a step: a file per policy, named in `policy.POLICIES`."""
+"""Policies decide how much a step drafts and feeds: one file each, listed in `policy.POLICIES`."""
