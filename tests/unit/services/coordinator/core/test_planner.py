@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource, Place
 from minedraft.services.coordinator.core.outcome import Kept
@@ -192,3 +194,17 @@ def test_a_source_at_the_verifier_gets_no_plans_and_its_steps_name_it():
     assert named == {(0, False), (7, True)}
     assert request.output_token_ids == continuation((1, 2, 3), 12)
     assert source.is_able
+
+
+def test_what_a_drafter_says_of_anothers_step_is_not_believed():
+    model = busy(Mode(1, 4, 4))
+    liar = model.add_drafter()
+    model.plan()
+    (note,) = model.draft_answers
+    assert note.epoch != liar
+    model.core.on_draft_result(replace(note, epoch=liar))
+    drafting = [r for r in model.core.requests.values() if r.phase is Phase.DRAFTING]
+    assert drafting
+    model.draft_answer()
+    assert not [r for r in drafting if r.phase is Phase.DRAFTING]
+    finish(model)
