@@ -110,3 +110,13 @@ def test_every_name_of_the_glossary_is_in_the_code():
     text = "\n".join((ROOT / path).read_text() for path in files)
     assert named
     assert not {word for word in named if not re.search(rf"\b{word}\b", text)}
+
+
+def test_every_test_and_file_of_a_recipe_exists():
+    page = (ROOT / "docs" / "extending.md").read_text()
+    sources = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.findall(r"`([\w/]*test_\w+\.py)::(\w+)`", page)
+    assert named
+    for file, name in named:
+        found = [text for path, text in sources.items() if str(path).endswith(f"/{file}")]
+        assert any(f"def {name}(" in text for text in found), f"{file}::{name}"
