@@ -124,6 +124,9 @@ class Cluster:
             raise group_error.exceptions[0] from None
 
     async def _start(self) -> None:
+        # Before models are loaded for it; where the workers are, it is told later.
+        early = coordinator_settings(self._spec, "localhost:1", ())
+        await asyncio.to_thread(_check, "coordinator", early)
         workers = [await self._spawn("verifier", verifier_settings(self._spec))]
         if self._spec.draft:
             workers.append(await self._spawn("drafter", drafter_settings(self._spec)))

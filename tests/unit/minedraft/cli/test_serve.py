@@ -155,9 +155,15 @@ def test_every_setting_a_process_is_given_is_one_of_its_options(role, settings):
     assert settings(ClusterSpec("t", "d", link="grpc")).keys() <= known
 
 
-async def test_a_setting_that_no_service_takes_is_named_before_anything_is_started(tmp_path):
-    spec = ClusterSpec("t", "d", acceptance="luck", listen="127.0.0.1:0", log_dir=str(tmp_path))
-    with pytest.raises(ConfigError, match="acceptance='luck'"):
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [({"acceptance": "luck"}, "acceptance='luck'"), ({"link": "pigeon"}, "link='pigeon'")],
+)
+async def test_a_setting_that_no_service_takes_is_named_before_anything_is_started(
+    tmp_path, setting, said
+):
+    spec = ClusterSpec("t", "d", listen="127.0.0.1:0", log_dir=str(tmp_path), **setting)
+    with pytest.raises(ConfigError, match=said):
         async with Cluster(spec):
             pass
     assert not list(tmp_path.iterdir())
