@@ -6,7 +6,7 @@
     + RequestNotFoundError       NOT_FOUND
     + DuplicateRequestError      ALREADY_EXISTS
     + RequestAbortedError        CANCELLED
-    + SupersededError            ABORTED: its caller goes on with it in another call
+    + SupersededError            ABORTED: its caller continues it in another call
     + DeadlineError              DEADLINE_EXCEEDED
     + AuthenticationError        UNAUTHENTICATED: unknown caller
     + PermissionDeniedError      PERMISSION_DENIED: not with this caller's role, or not that path

@@ -121,7 +121,7 @@ class RowResult:
     num_accepted_tokens: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
     error: RowError | None = None
-    """Why the row cannot go on; then it has no tokens."""
+    """Why the row cannot continue; then it has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class FinishReason(Enum):
 
 
 class RowError(Enum):
-    """Why the verifier cannot go on with a row."""
+    """Why the verifier cannot continue a row."""
 
     NON_FINITE = "non_finite"  # the target's logits for its tokens are no distribution
 

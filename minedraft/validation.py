@@ -171,7 +171,7 @@ def validate_resumed(
 
     Raises:
         InvalidRequestError: Samples that cannot be, more tokens than the request allows, or no
-            seed to go on with.
+            seed to continue with.
     """
     holds_tokens = any(sample.token_ids for sample in resumed)
     if holds_tokens and sampling.seed is None and sampling.temperature >= GREEDY_BELOW:

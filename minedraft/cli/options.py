@@ -48,7 +48,7 @@ def connected(
         address: `host:port`.
         security: How this side proves who it is.
         http_proxy: Whether to go through the proxy of the environment.
-        retry: How generations go on when the coordinator is away; None: as the client does.
+        retry: How generations continue after a loss of the coordinator; None: as the client does.
     """
     return SyncClient(
         address,

@@ -91,7 +91,7 @@ class Client:
             timeout_s: Longest wait for the server to answer; a server that is just starting is
                 waited for.
             request_timeout_s: Deadline of every generation that brings none of its own.
-            retry: How generations go on when the coordinator is away.
+            retry: How generations continue after a loss of the coordinator.
             security: Certificates and token; changed files take effect. None: plaintext without
                 identity.
             http_proxy: Go through the proxy that `http_proxy` and `no_proxy` in the environment

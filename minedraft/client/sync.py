@@ -77,7 +77,7 @@ class SyncClient:
         address: `host:port`.
         timeout_s: Longest wait for the server to answer.
         request_timeout_s: Deadline of every generation that brings none of its own.
-        retry: How generations go on when the coordinator is away.
+        retry: How generations continue after a loss of the coordinator.
         security: Certificates and token; None: plaintext without identity.
         http_proxy: Go through the environment's proxy.
 

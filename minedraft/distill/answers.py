@@ -1,7 +1,7 @@
 """Training data: the target's own answers, and its log-probabilities at every token of them.
 
 It refuses to train, and to go on with answers of other prompts or settings. Each batch is a file,
-written whole, so that an interrupted run goes on where it was.
+written whole, so that an interrupted run continues where it was.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def run_distill(
 ) -> Distilled:
     """Make a drafter from a target.
 
-    Run again with the same output, it goes on with the answers already there.
+    Run again with the same output, it continues with the answers of the first run.
 
     Args:
         options: All settings.

@@ -84,28 +84,28 @@ class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
         loop = asyncio.get_running_loop()
         last_seen = loop.time()
 
-        async def pump() -> None:
+        async def read() -> None:
             nonlocal last_seen
             async for request in request_iterator:
                 last_seen = loop.time()
                 sink.feed_bytes(request.packet)
 
-        pumping = loop.create_task(pump(), name=f"link {site.name}")
+        reading = loop.create_task(read(), name=f"link {site.name}")
         closed = asyncio.wrap_future(site.closed)
         try:
             await context.send_initial_metadata((_ACCEPTED,))
-            while not (pumping.done() or closed.done()):
+            while not (reading.done() or closed.done()):
                 silence_left_s = last_seen + site.idle_timeout_s - loop.time()
                 if silence_left_s <= 0:
                     reason = f"nothing from the drafter for {site.idle_timeout_s:g} s"
                     break
                 await asyncio.wait(
-                    (pumping, closed),
+                    (reading, closed),
                     timeout=silence_left_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-            if pumping.done() and not pumping.cancelled():
-                failure = pumping.exception()
+            if reading.done() and not reading.cancelled():
+                failure = reading.exception()
                 if failure is None:
                     reason = "the drafter closed the link"
                 elif not isinstance(failure, grpc.aio.BaseError):
@@ -114,8 +114,8 @@ class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
             return link_pb2.SendPacketsResponse()
         finally:  # also when grpc cancels the handler because the peer is gone
             sink.lose(reason)
-            pumping.cancel()
-            await asyncio.wait((pumping,))
+            reading.cancel()
+            await asyncio.wait((reading,))
 
 
 class TokenLinkClient:

@@ -106,7 +106,7 @@ class OutputProcessor:
 
     @property
     def finish(self) -> Finish | None:
-        """How the output ended; None while it goes on."""
+        """How the output ended; None while it continues."""
         return self._finish
 
     def push(self, token_ids: Sequence[int]) -> Progress:

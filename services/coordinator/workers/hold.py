@@ -1,7 +1,7 @@
 """Tracks whether this coordinator holds the verifier: only then may it hold drafters.
 
 Two coordinators that share workers must not each hold what the other one needs. So the verifier
-decides: drafters are dialled once it is held, and given back when it belongs to another
+decides: drafters are dialled once it is held, and released when it belongs to another
 coordinator, or has been away for so long that it may.
 """
 
@@ -57,7 +57,7 @@ class Hold:
 
     @asynccontextmanager
     async def lasts(self) -> AsyncIterator[None]:
-        """For a drafter's session: ends what is inside when drafters must be given back.
+        """For a drafter's session: ends what is inside when drafters must be released.
 
         Raises:
             WorkerUnavailableError: they must.

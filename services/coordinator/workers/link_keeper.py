@@ -90,7 +90,7 @@ class LinkKeeper:
         self._changed.set()
 
     def lend(self, member: Drafter) -> None:
-        """From now on a swap orders this drafter's links; give it back with `take_back`."""
+        """Lend this drafter's links to a swap, until `take_back`."""
         self._lent.add(member)
 
     async def hand_over(self, member: Drafter) -> None:

@@ -86,7 +86,7 @@ class Swapper:
             PreconditionError: no verifier to compare it with, nobody to load the model, or the new
                 drafter is a member already, maybe under another address.
             RequestNotFoundError: the drafter to replace is none.
-            MineDraftError: it could not be brought up; the old one goes on.
+            MineDraftError: it could not be brought up; the old one stays.
         """
         if self._is_busy:
             raise SwapInProgressError("another swap of the drafter is under way")
@@ -248,7 +248,7 @@ class Swapper:
         return max(min(limit_s, self._until_s - asyncio.get_running_loop().time()), 0.0)
 
     async def _drain(self, replaced: DraftSource | None) -> None:
-        """Wait until no step in flight needs the old link; one that does goes on without drafts."""
+        """Wait until no step in flight needs the old link; one that does continues without drafts."""
         if replaced is None:
             return
         try:
@@ -286,7 +286,7 @@ class Swapper:
         self._membership.links.take_back(new)
 
     async def _go_back(self, drafter: Drafter) -> None:
-        """Have a drafter give the new model up and go on with the one that drafts."""
+        """Have a drafter drop the new model and keep the one that drafts."""
         if self._warm_up.source is not None:  # its end of that link may stand
             await self._drop(drafter, self._warm_up.source.source_id)
         await self._drop(drafter, 0)
