@@ -248,7 +248,7 @@ class Swapper:
         return max(min(limit_s, self._until_s - asyncio.get_running_loop().time()), 0.0)
 
     async def _drain(self, replaced: DraftSource | None) -> None:
-        """Wait until no step in flight needs the old link; one that does continues without drafts."""
+        """Wait until no step in flight needs the old link; late steps continue without drafts."""
         if replaced is None:
             return
         try:
