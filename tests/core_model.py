@@ -175,6 +175,8 @@ class CoreModel:
         note = self.notes.popleft()
         self.core.on_step_begun(note)
         self.order.append(note.batch)
+        flight = self.flights[note.batch]
+        flight.began_early = not flight.drafts_in
 
     def answer(self) -> None:
         """The oldest verify answer arrives, behind the note that its step has begun."""
@@ -219,7 +221,7 @@ class CoreModel:
         source = flight.plan.source
         if not num_stale:
             self.missed[source] = 0
-        elif flight.drafts_in:
+        elif flight.drafts_in and not flight.began_early:
             self.missed[source] = self.missed.get(source, 0) + 1
         if source not in self.serving or source in self.broken:
             return

@@ -25,6 +25,8 @@ class Flight:
     blocks: set[int]
     """What the step may touch; nobody else may get any of it before the step has ended."""
     drafts_in: bool = False
+    began_early: bool = False
+    """The verifier began before the drafter had said that it is done."""
     decoding: frozenset[str] = frozenset()
     """Owners that are past their prefill."""
 

@@ -21,7 +21,9 @@ whose drafts did not come in time, and that says nothing, is SUSPECT: no step wa
 is heard of, its batches go to the others or on without drafts, and a stopped process costs one
 draft timeout, not one per step. One that says that it drafted, several steps in a row, while
 nothing arrives at the verifier is BROKEN: every step would wait in vain for ever. Its link is
-formed anew, after a pause that doubles, and it comes back as another source.
+formed anew, after a pause that doubles, and it comes back as another source. It must have said so
+before the verifier began: drafts that come later are late, not lost, and a source that catches up
+with a long prompt keeps its link, and with it the KV that it has.
 
 **Warm up.** Plans with k = 0 feed a WARMING source the committed tokens that it lacks, one plan at
 a time, while the others draft. It is WARM when its answer leaves no row behind, or there is
@@ -279,13 +281,20 @@ class DraftSource:
         return True
 
     def verified(
-        self, step_id: int, *, has_answered: bool, num_rows: int, num_missing: int
+        self,
+        step_id: int,
+        *,
+        has_answered: bool,
+        began_early: bool,
+        num_rows: int,
+        num_missing: int,
     ) -> None:
         """A step that was to have its drafts is verified.
 
         Args:
             step_id: Which.
             has_answered: The source has said that it is done with the step.
+            began_early: The verifier began the step before the source had said so.
             num_rows: Rows for which drafts were planned; > 0.
             num_missing: Of them, those without usable drafts.
         """
@@ -293,7 +302,7 @@ class DraftSource:
             return  # nothing travels, so nothing is late
         if num_missing < num_rows:
             self._num_missed, self._has_drafted = 0, True
-        elif has_answered:
+        elif has_answered and not began_early:
             self._num_missed += 1
         if num_missing and not has_answered and self._state is State.SERVING:
             self.advance(Event.MISS)

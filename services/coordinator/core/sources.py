@@ -90,6 +90,7 @@ class Sources:
             source.verified(
                 step.step_id,
                 has_answered=step.is_drafted,
+                began_early=step.began_early,
                 num_rows=sum(k > 0 for k in step.num_draft_tokens.values()),
                 num_missing=result.num_stale_drafts,
             )

@@ -26,6 +26,8 @@ class Step:
     """Draft source whose drafts it waits for; 0: none."""
     is_drafted: bool = False
     """Whether the drafter has said that it is done."""
+    began_early: bool = False
+    """Whether the verifier began it before that: drafts that it lacks came late, or never."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
     orphan_rows: list[RowId] = field(default_factory=list)

@@ -42,6 +42,7 @@ class Verifying:
         step = self._in_flight.get(begun.batch)
         if step is not None and step.step_id == begun.step_id and begun.batch not in self.begun:
             self.begun.append(begun.batch)
+            step.began_early = not step.is_drafted
 
     def answer(self, batch: int) -> None:
         """It answers the step of a batch, whatever it said before: that is what it was at."""

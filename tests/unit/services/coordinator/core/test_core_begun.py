@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from minedraft.errors import ProtocolError
+from minedraft.services.coordinator.core.draft_source import MAX_MISSED_STEPS
 from minedraft.types import Mode
 from tests.core_model import CoreModel
 from tests.worker_doubles import continuation
@@ -93,3 +94,19 @@ def test_a_note_of_a_step_that_was_never_planned_is_refused_and_a_repeat_is_not_
     for _ in range(2):
         model.core.on_step_begun(note)
     assert model.core._verifying.begun == [note.batch]
+
+
+@pytest.mark.parametrize("is_late", [True, False], ids=["late", "lost"])
+def test_a_source_whose_drafts_come_late_keeps_its_link_one_whose_drafts_are_lost_does_not(is_late):
+    model = CoreModel(Mode(1, 4, 3))
+    model.submit((1, 2, 3), 30)
+    model.rotate()
+    for _ in range(MAX_MISSED_STEPS):
+        model.plan()
+        model.work(drafts_came=False)
+        if is_late:  # their time is up, and then the drafter is done
+            model.begin()
+        model.draft_answer()
+        model.answer()
+        model.check()
+    assert [source.source_id for source in model.core.sources.broken] == ([] if is_late else [1])

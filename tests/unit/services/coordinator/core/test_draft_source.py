@@ -133,8 +133,21 @@ def test_one_that_takes_over_owes_nothing_any_more():
     assert source.answered(answer(3)) is False
 
 
-def miss(source: DraftSource, step_id: int = 1, *, answered: bool, num_missing: int = 2) -> None:
-    source.verified(step_id, has_answered=answered, num_rows=2, num_missing=num_missing)
+def miss(
+    source: DraftSource,
+    step_id: int = 1,
+    *,
+    answered: bool,
+    num_missing: int = 2,
+    began_early: bool = False,
+) -> None:
+    source.verified(
+        step_id,
+        has_answered=answered,
+        began_early=began_early,
+        num_rows=2,
+        num_missing=num_missing,
+    )
 
 
 def test_who_is_waited_for_in_vain_owes_until_it_is_heard_of():
@@ -179,6 +192,13 @@ def test_steps_that_it_did_not_answer_do_not_count_as_lost_drafts():
     for step_id in range(1, 9):
         miss(source, step_id, answered=False)
     assert source.state is S.SUSPECT
+
+
+def test_drafts_that_are_late_are_not_lost():
+    source = source_in(S.SERVING)
+    for step_id in range(1, 9):
+        miss(source, step_id, answered=True, began_early=True)
+    assert source.is_able, "it catches up: to form its link anew would begin that anew"
 
 
 def test_a_suspect_whose_earlier_drafts_were_lost_too_is_broken():
