@@ -289,7 +289,7 @@ async def test_ends_with_different_layouts_refuse_each_other_before_they_connect
             )
         what, error = await peer.answer()
         assert what == "failed"
-        assert "Incompatible" in error or "is over" in error
+        assert "Incompatible" in error or "has ended" in error
 
 
 async def test_gloo_listens_on_loopback_only(verifier):
