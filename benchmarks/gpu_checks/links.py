@@ -96,7 +96,7 @@ async def _local(setting: Setting) -> Figures:
     times_us = []
     for step in range(_count(setting)):
         sender.send(DraftPacket(1, step, 0, _rows(time.monotonic_ns())))
-        times_us.append(_age_us(await receiver.take(step, 5)))
+        times_us.append(_age_us(await receiver.take(0, step, 5)))
     started = time.monotonic()
     network.link(spec.name).kill()
     return {**_percentiles(times_us), "lost_ms": await lost.after(started)}
@@ -113,7 +113,7 @@ async def _measure(
         receiver = await _form(spec, peer, lost, rendezvous, receiver_device)
         form_ms = 1e3 * (time.monotonic() - started)
         await peer.order({"send": count, "pause_s": 0.002})
-        times_us = [_age_us(await receiver.take(step, 5)) for step in range(count)]
+        times_us = [_age_us(await receiver.take(0, step, 5)) for step in range(count)]
         await peer.answer()
         await asyncio.sleep(IDLE_S)  # heartbeats keep it
         require(not lost.happened.is_set(), f"lost while idle: {lost.reason}")
@@ -144,7 +144,7 @@ async def _again(count: int) -> Figures:
             receiver = await _form(spec, peer, Lost(), rendezvous, "cuda:0")
             times_ms.append(1e3 * (time.monotonic() - started))
             await peer.order({"send": 1, "pause_s": 0})
-            require(await receiver.take(0, 5), f"epoch {epoch}: no packet")
+            require(await receiver.take(0, 0, 5), f"epoch {epoch}: no packet")
             await peer.answer()
             started = time.monotonic()
             receiver.close()

@@ -168,7 +168,7 @@ async def main():
     assert await caller.stdout.readline() == b"all\\n"
     for step in range(1, 20):
         sender.send(DraftPacket(1, step, 0, (DraftedRow(1, step, (1, 2)),)))
-        assert await receiver.take(step, 5) is not None
+        assert await receiver.take(0, step, 5) is not None
         await asyncio.sleep(0.02)
     assert len(os.listdir("/proc/self/fd")) < used + 10
     caller.stdin.close()
