@@ -1,7 +1,7 @@
 """The decision of a policy for a batch's next step. Pure values.
 
 A policy may ask for anything: what it gets is bounded by what each sequence has room for, by the
-limits of the step, and, for drafts, by the blocks that are free.
+limits of the step, and, for drafts, by what caller and service ask for and by free blocks.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Decision:
     """Most prompt tokens of all members together; they get it oldest first."""
 
     def bounded_by(self, view: StepView) -> Decision:
-        """The same, within the room of each member and the limits of the step."""
+        """The same, within what each member wants and has room for, and the limits of the step."""
         return Decision(
             [
-                max(min(k, member.headroom), 0)
+                max(min(k, member.wanted_draft_tokens, member.headroom), 0)
                 for k, member in zip(self.num_draft_tokens, view.decoding, strict=True)
             ],
             [

@@ -89,8 +89,9 @@ class RequestTable:
                 return
             self.waiting.popleft()
             self.batches.add(request.request_id, target)
-            request.advance(Event.ADMIT)
+            # Before it is one of them: it may be in there from an earlier time.
             self._prefilling = [r for r in self._prefilling if r.phase is Phase.PREFILLING]
+            request.advance(Event.ADMIT)
             self._prefilling.append(request)
             request.row_id = RowId(self._next_row)
             self._next_row += 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minedraft.services.coordinator.core.decision import Decision
@@ -25,6 +27,13 @@ VIEW = StepView(
 
 def test_nobody_gets_more_than_there_is_room_for():
     assert Decision([9, 9], [20, 20], 100).bounded_by(VIEW) == Decision([3, 0], [9, 3], 8)
+
+
+def test_nobody_drafts_more_than_its_caller_and_the_service_ask_for():
+    """k sizes the packets of a link; a caller that asks for none gets none."""
+    decoding = [DecodingSequence(10, 4, 80, 12, 0.5), DecodingSequence(10, 0, 80, 12, 0.5)]
+    view = replace(VIEW, decoding=decoding)
+    assert Decision([9, 9], [1, 1], 8).bounded_by(view).num_draft_tokens == [4, 0]
 
 
 def test_nobody_drafts_less_than_nothing():

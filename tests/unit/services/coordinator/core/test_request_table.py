@@ -147,6 +147,23 @@ def test_one_that_gave_way_keeps_its_tokens_and_forgets_its_life():
     assert victim.row_id == 5
 
 
+def test_one_that_gives_way_again_and_again_is_counted_once_among_those_that_prefill():
+    table = table_of(num_blocks=4)
+    older, newer = arrive(table, 2)
+    table.admit(0)
+    decode(older)
+    for _ in range(5):
+        decode(newer)
+        assert table.allocate(newer, 4)
+        table.begin_plan()
+        assert table.allocate(older, 16)
+        assert newer.phase is Phase.WAITING
+        table.blocks.free(older.block_ids)
+        older.block_ids = []
+        table.admit(1)
+    assert table._prefilling == [newer]
+
+
 def test_as_many_give_way_as_it_takes_and_they_queue_in_order_of_arrival():
     table, requests = crowded()
     assert table.allocate(requests[0], 12)
