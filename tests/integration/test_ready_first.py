@@ -41,6 +41,10 @@ class Link:
         self.mailbox = Mailbox(EPOCH)
         self.take = self.mailbox.take
 
+    @property
+    def counters(self):
+        return self.mailbox.counters
+
     def close(self) -> None:
         self.mailbox.lose()
 
