@@ -88,10 +88,17 @@ class Costs:
             acceptance = self._sources[step.source].acceptance
             acceptance.observe(answer.num_accepted_tokens, answer.num_refused_tokens)
 
-    def draft_timeout_ns(self, source: int) -> int:
-        """Longest wait for drafts of this source."""
+    def draft_timeout_ns(self, source: int, num_ahead: int = 0) -> int:
+        """Longest wait for drafts of this source, from when both plans of a step leave.
+
+        Args:
+            source: Number of the source.
+            num_ahead: Steps that it drafts before this one: its plans run first in, first out.
+        """
         recent_ns = self.of_source(source).recent_ns
         if not recent_ns:
             return self._max_draft_timeout_ns
-        timeout_ns = max(DRAFT_TIMEOUT_FLOOR_NS, _DRAFT_TIMEOUT_FACTOR * max(recent_ns))
+        timeout_ns = max(
+            DRAFT_TIMEOUT_FLOOR_NS, (_DRAFT_TIMEOUT_FACTOR + num_ahead) * max(recent_ns)
+        )
         return min(timeout_ns, self._max_draft_timeout_ns)

@@ -163,7 +163,16 @@ class Planner:
             rows=tuple(rows.verify_rows),
             opens=tuple(rows.verify_opens),
             closes=self._table.take_verifier_closes(),
-            draft_timeout_ns=self._costs.draft_timeout_ns(step.source),
+            draft_timeout_ns=self._costs.draft_timeout_ns(step.source, self._num_ahead(step)),
+        )
+
+    def _num_ahead(self, step: Step) -> int:
+        """Count the steps that the source of a planned step has still to draft before it."""
+        in_flight = self._table.in_flight.values()
+        return sum(
+            other.source == step.source and not other.is_drafted
+            for other in in_flight
+            if other is not step
         )
 
     def _plan_warm_ups(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:

@@ -32,6 +32,8 @@ def test_the_draft_timeout_follows_the_longest_recent_draft_step():
     assert costs.draft_timeout_ns(1) == 1 * SECOND, "the floor"
     costs.drafted(note(1, SECOND))
     assert costs.draft_timeout_ns(1) == 6 * SECOND
+    assert costs.draft_timeout_ns(1, num_ahead=2) == 8 * SECOND
+    assert costs.draft_timeout_ns(1, num_ahead=9) == 10 * SECOND, "the ceiling"
     costs.drafted(note(1, 2 * SECOND))
     assert costs.draft_timeout_ns(1) == 10 * SECOND, "the ceiling"
     for _ in range(16):

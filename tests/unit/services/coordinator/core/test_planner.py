@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from minedraft.plans import DraftResult, StepTiming
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource, Place
 from minedraft.services.coordinator.core.outcome import Kept
@@ -208,3 +209,23 @@ def test_what_a_drafter_says_of_anothers_step_is_not_believed():
     model.draft_answer()
     assert not [r for r in drafting if r.phase is Phase.DRAFTING]
     finish(model)
+
+
+def test_drafts_are_waited_for_while_their_source_drafts_for_other_batches_before():
+    model = CoreModel(Mode(4, 1, 4))
+    for _ in range(4):
+        model.submit((1, 2), 20)
+    model.plan()
+    for _ in range(4):  # the prompts
+        model.draft_answer()
+        model.work()
+        model.answer()
+    timing = StepTiming(total_ns=2 * 10**8)
+    model.core.on_draft_result(DraftResult(model.sent[-1].step_id, 0, 4, 1, timing, epoch=1))
+    model.plan()
+    steps = [plan for plan in model.sent if plan.source]
+    assert [plan.draft_timeout_ns for plan in steps] == [
+        (6 + num_ahead) * timing.total_ns for num_ahead in range(4)
+    ]
+    model.draft_answer()
+    assert model.core._planner._num_ahead(model.core._table.in_flight[3]) == 2, "one is drafted"
