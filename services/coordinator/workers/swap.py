@@ -140,7 +140,7 @@ class Swapper:
         try:
             if new is old:
                 check_draft_model(model, target, self._membership.num_token_ids)
-                await self._membership.links.hand_over(old)
+                await self._hand_over(old)
             before = old.source if old else None
             source, replaced, warm_up_ns = await self._take_over(old, new, model)
         except BaseException:
@@ -212,6 +212,17 @@ class Swapper:
                 f"drafter {drafter.address} was still loading {model!r} after {limit_s:.3g} s"
             ) from None
         return drafter, loaded
+
+    async def _hand_over(self, drafter: Drafter) -> None:
+        """Order the links of a drafter from now on; wait for one that is in the making."""
+        limit_s = self._at_most(_WARM_UP_S)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._membership.links.hand_over(drafter)
+        except TimeoutError:
+            raise WorkerUnavailableError(
+                f"a link of drafter {drafter.address} was still being formed after {limit_s:.3g} s"
+            ) from None
 
     async def _take_over(
         self, old: Drafter | None, new: Drafter, model: ModelInfo

@@ -127,6 +127,18 @@ async def test_who_waits_for_less_than_the_limits_is_told_why_before_it_gives_up
     await old_one_stays(world)
 
 
+async def test_a_link_in_the_making_that_takes_too_long_is_said(world):
+    """Its old link was lost, another one hangs in its forming: the swap waits for that, in time."""
+    gate = world.old.form_gate = asyncio.Event()
+    world.target.say(LinkLost(1, "cable"))
+    await world.until(lambda: world.old.formed == [1, 2])
+    with pytest.raises(WorkerUnavailableError, match=r"a link of drafter drafter:1 .* 0\.1"):
+        await world.swapper.swap(IN_PLACE, 0.2)
+    gate.set()
+    await world.until(lambda: world.core.sources.newest == 2)
+    await finish(world)
+
+
 async def test_a_model_that_loads_for_too_long_is_said(world):
     gate = world.old.load_gate = asyncio.Event()
     with pytest.raises(WorkerUnavailableError, match=r"still loading 'new' after 0\.1"):
