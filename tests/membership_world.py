@@ -99,6 +99,9 @@ class WorkerDouble:
             raise self.form_error
         if self.info.acceptance == "":
             self.world.draft_doubles[spec.epoch] = DrafterDouble(spec.epoch)
+            same = [epoch for epoch, model in self.models.items() if model == self.info.model]
+            for epoch in same:  # a model has one link
+                del self.models[epoch]
             self.models[spec.epoch] = self.info.model
         return "a link"
 

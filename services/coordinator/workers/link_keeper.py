@@ -146,7 +146,8 @@ class LinkKeeper:
             self.drop(source)
             return
         member, _ = found
-        # An honest drafter gives the old link up when it is told to form the next one.
+        # An honest drafter drops the old link when it forms the next one; a swap tells it to.
+        member.undropped = source
         self._give_up(member, source, ProtocolError(source.trouble), is_useless=True)
 
     def _find(self, epoch: int) -> tuple[Drafter, DraftSource] | None:

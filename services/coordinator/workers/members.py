@@ -42,6 +42,9 @@ class Member(Generic[Connection]):
     """Pause before it is dialled again; 0: the usual one."""
     retry_at_once: asyncio.Event | None = None
     """Once this is set that pause is over."""
+    undropped: DraftSource | None = None
+    """The last one that was given up though its link stands: the drafter keeps that link until it
+    forms another one with the same model, or is told to drop it."""
     _sources: list[DraftSource] = field(default_factory=list)
 
     def begin(self, source: DraftSource) -> None:

@@ -283,8 +283,10 @@ class Swapper:
 
     async def _let_go(self, old: Drafter, source: DraftSource | None, new: Drafter) -> None:
         """Give the old link up at its drafter; if another process took over, the old one leaves."""
-        if source is not None:  # else it keeps link and model for as long as it lives
-            await self._drop(old, source.source_id)
+        undropped, old.undropped = old.undropped, None
+        for each in (source, undropped):  # what it is not told to drop it keeps, with the model
+            if each is not None:
+                await self._drop(old, each.source_id)
         if new is not old:
             await self._membership.leave(old)
             self._membership.links.take_back(old)

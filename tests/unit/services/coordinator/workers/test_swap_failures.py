@@ -12,6 +12,7 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.plans import LinkLost
+from minedraft.services.coordinator.core.draft_source import MAX_MISSED_STEPS
 from minedraft.services.coordinator.workers import swap as swap_module
 from tests.membership_world import settled
 from tests.swap_world import GREEN, IN_PLACE, begin, finish, old_one_stays, swap_world, warmed
@@ -125,6 +126,26 @@ async def test_who_waits_for_less_than_the_limits_is_told_why_before_it_gives_up
     with pytest.raises(WorkerUnavailableError, match=why):
         await world.swapper.swap(order, 0.2)
     await old_one_stays(world)
+
+
+async def test_in_place_the_old_model_goes_even_if_its_link_was_given_up_because_it_was_useless(
+    world,
+):
+    """No link is formed in its place, at which the drafter would have dropped it by itself."""
+    world.old.form_error = WorkerUnavailableError("no route")
+    for _ in range(MAX_MISSED_STEPS):
+        world.draft()
+        world.verify(drafts_came=False)
+    assert world.core.sources.newest == 0
+    swap = begin(world)
+    await world.until(lambda: world.old.loaded)
+    world.old.form_error = None
+    await world.until(lambda: world.warming)
+    await warmed(world, world.warming[0])
+    world.verify()
+    await swap
+    assert [model.name for model in world.old.models.values()] == ["new"]
+    await finish(world)
 
 
 async def test_a_link_in_the_making_that_takes_too_long_is_said(world):
