@@ -96,7 +96,7 @@ test-fast: $(STAMP) ## without the slow tests
 
 # What a CPU without AVX-512 and bf16 units has, on any: as many of the tests as fit into a minute.
 AVX2_TESTS := $(addprefix tests/unit/minedraft/model/test_,packed_linear.py loader.py runner.py \
-  attention.py self_test.py sampling.py race.py soundness.py) \
+  attention.py self_test.py sampling.py gumbel_max.py soundness.py) \
   tests/unit/services/verifier/test_acceptance.py
 test-avx2: $(STAMP) ## what computes, as on a CPU with AVX2 only
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,12 @@ def test_every_unit_test_has_its_source():
 def test_every_role_can_be_started_alone():
     for role in ("coordinator", "drafter", "verifier"):
         assert (ROOT / "services" / role / "app.py").exists()
+
+
+def test_every_test_that_the_makefile_names_exists():
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    names = re.findall(r"\btests/[\w./]+\.py\b", makefile)
+    for prefix, listed in re.findall(r"\$\(addprefix (tests/\S+),([^)]+)\)", makefile):
+        names += [prefix + name for name in listed.split()]
+    assert names
+    assert not [name for name in names if not (ROOT / name).exists()]
