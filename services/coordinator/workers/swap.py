@@ -180,7 +180,7 @@ class Swapper:
                         raise new.refusal
                     await asyncio.sleep(_POLL_S)
         except BaseException as err:
-            await self._send_away(new)
+            await self._put_away(self._send_away(new))
             if isinstance(err, TimeoutError):
                 raise WorkerUnavailableError(
                     f"drafter {address} did not join within {limit_s:.3g} s: "

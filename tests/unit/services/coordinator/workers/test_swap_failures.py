@@ -217,6 +217,20 @@ async def test_whoever_leaves_while_a_model_loads_leaves_the_old_one_in_place(wo
     await old_one_stays(world)
 
 
+async def test_a_drafter_that_was_to_join_leaves_even_if_the_swap_is_cancelled_twice(world):
+    """By whoever ordered it, and by the service that stops meanwhile."""
+    swap = begin(world, SwapOrder(address=GREEN))
+    await settled()
+    swap.cancel()
+    await asyncio.sleep(0)
+    swap.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await swap
+    await settled()
+    assert world.membership.links._lent == set()
+    await old_one_stays(world)
+
+
 async def test_a_link_lost_before_it_was_answered_is_formed_again(world):
     """The verifier's end stands, and breaks, while the drafter's is being formed."""
     gate = world.old.form_gate = asyncio.Event()
