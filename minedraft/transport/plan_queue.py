@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from minedraft.transport.ready_first import ReadyFirst
@@ -58,7 +59,7 @@ class PlanQueue(Generic[Plan, Inputs]):
         self._room = asyncio.Semaphore(capacity)
         self._order: ReadyFirst[Arrived[Plan, Inputs]] = ReadyFirst()
         self._changed = asyncio.Event()
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[Inputs | None]] = set()
 
     async def put(self, plan: Plan) -> None:
         """Add a plan that arrives now."""
@@ -71,9 +72,15 @@ class PlanQueue(Generic[Plan, Inputs]):
         if inputs is None:
             self._changed.set()
             return
-        task = self._group.create_task(self._await(queued, inputs), name="session.inputs")
+        try:
+            # The coroutine itself is the task: one around it that is cancelled before it begins
+            # would leave it unawaited.
+            task = self._group.create_task(inputs, name="session.inputs")
+        except RuntimeError:  # the session ends just now
+            inputs.close()
+            raise
         self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        task.add_done_callback(partial(self._has_inputs, queued))
 
     async def get(self) -> Arrived[Plan, Inputs]:
         """Wait for the plan that runs next and take it."""
@@ -88,12 +95,13 @@ class PlanQueue(Generic[Plan, Inputs]):
         for task in self._waiting:
             task.cancel()
 
-    async def _await(
-        self,
-        queued: Queued[Arrived[Plan, Inputs]],
-        inputs: Coroutine[Any, Any, Inputs | None],
+    def _has_inputs(
+        self, queued: Queued[Arrived[Plan, Inputs]], task: asyncio.Task[Inputs | None]
     ) -> None:
-        queued.plan.inputs = await inputs
+        self._waiting.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            return  # the session ends
+        queued.plan.inputs = task.result()
         queued.plan.ready_ns = time.perf_counter_ns()
         queued.is_ready = True
         self._changed.set()

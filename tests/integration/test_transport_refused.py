@@ -26,6 +26,6 @@ async def test_nccl_on_cpu_workers_is_an_error_in_the_status_and_auto_takes_gloo
             status = await until_status(client, is_told)
             (drafter,) = [w for w in status.workers if w.role == "drafter"]
             assert drafter.link_epoch == 0
-            assert "the drafter has local, gloo, grpc" in drafter.last_error
+            assert "the drafter has gloo, grpc, local" in drafter.last_error
             got = await client.generate(PROMPT, temperature=0, max_tokens=8)
             assert got.token_ids == expected.token_ids
