@@ -162,7 +162,11 @@ async def test_a_broken_connection_is_told(rendezvous, client):
     await off_loop(stream.wait_accepted)
     client.close()
 
-    assert await asyncio.wait_for(sink.lost, 5) == "the connection to the drafter broke"
+    # Which of the two gRPC tells first is a race: that the call ended, or that the peer is gone.
+    assert await asyncio.wait_for(sink.lost, 5) in {
+        "the connection to the drafter broke",
+        "the drafter closed the link",
+    }
 
 
 async def test_silence_ends_the_stream(rendezvous, client):
