@@ -83,7 +83,7 @@ async def test_others_get_the_targets_own_output_beside_it_and_after_it(
 ):
     expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in GOOD]
     draft = draft and models / draft
-    async with cluster(models / value, draft, num_blocks=24, coordinator=in_small_chunks) as c:
+    async with cluster(models / value, draft, num_blocks=20, coordinator=in_small_chunks) as c:
         both = await gather(load(c.client), disturb(c.client), load(c.client), disturb(c.client))
         assert both[0] == both[2] == expected
         status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
