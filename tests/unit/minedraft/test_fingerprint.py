@@ -108,11 +108,11 @@ def test_150_thousand_tokens_are_cheap(tmp_path):
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps({"model": {"vocab": vocab, "merges": merges}, "added_tokens": []}))
     times = []
-    for _ in range(3):
+    for _ in range(8):
         begin = time.process_time()
         tokenizer_fingerprint(tmp_path)
         times.append(time.process_time() - begin)
-    assert min(times) < 1.0
+    assert min(times) < 0.5
 
 
 def test_it_loads_neither_torch_nor_the_tokenizers_library():
