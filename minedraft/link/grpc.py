@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import MineDraftError, WorkerUnavailableError
 from minedraft.link.formation import await_peer
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from minedraft.link.outbox import Outbox
     from minedraft.packets.spec import LinkSpec
     from minedraft.transport.rendezvous import Rendezvous
+
+_GOODBYE_S: Final = 1.0
+"""Longest wait for the verifier to confirm the end of a stream that this end closes."""
 
 
 async def form_receiver(
@@ -61,42 +64,59 @@ async def form_sender(spec: LinkSpec, *, on_lost: OnLost, options: LinkOptions) 
         WorkerUnavailableError: it did not answer within the spec's timeout.
     """
     client = TokenLinkClient(spec.verifier_address, options.credentials)
+    formed: Future[None] = Future()
+    formed.set_running_or_notify_cancel()
+    over = threading.Event()
+
+    def teardown() -> None:
+        over.set()
+        if not formed.done():
+            client.close()  # wakes the thread, which waits for the verifier's word
+
     sender = LinkSender(
         spec,
         options,
         description=f"grpc stream to {spec.verifier_address}",
         on_lost=on_lost,
-        teardown=client.close,  # wakes the thread, whatever it waits for
+        teardown=teardown,
     )
-    formed: Future[None] = Future()
-    formed.set_running_or_notify_cancel()
     threading.Thread(
-        target=_run, args=(spec, sender, client, formed), name=f"link-{spec.epoch}", daemon=True
+        target=_run,
+        args=(spec, sender, client, formed, over),
+        name=f"link-{spec.epoch}",
+        daemon=True,
     ).start()
     await await_peer(formed, spec, abandon=sender.close)
     return sender
 
 
-def _run(spec: LinkSpec, sender: LinkSender, client: TokenLinkClient, formed: Future[None]) -> None:
-    """Run the link's thread: open the stream, then wait for its end."""
+def _run(
+    spec: LinkSpec,
+    sender: LinkSender,
+    client: TokenLinkClient,
+    formed: Future[None],
+    over: threading.Event,
+) -> None:
+    """Run the link's thread: open the stream, then wait until either end is done with it."""
     try:
         stream = client.send_packets(spec.name, _packets(sender.outbox))
         stream.wait_accepted()
+        formed.set_result(None)
+        stream.on_end(over.set)
+        over.wait()
+        stream.wait_end(_GOODBYE_S)  # a closed outbox ends the stream; the verifier confirms that
+        sender.lose("the verifier closed the link")
     except MineDraftError as err:
-        formed.set_exception(err)
-        return
+        if formed.done():
+            sender.lose(f"the stream to the verifier broke: {err}")
+        else:
+            formed.set_exception(err)
     except ValueError:  # grpc: the channel was closed because the caller gave up
         formed.set_exception(WorkerUnavailableError(f"link {spec.name}: closed while it formed"))
-        return
-    formed.set_result(None)
-    try:
-        stream.wait_end()
-    except MineDraftError as err:
-        sender.lose(f"the stream to the verifier broke: {err}")
-    else:
-        sender.lose("the verifier closed the link")
     finally:
-        sender.lose("the link's thread ended")  # nothing ends without a report
+        client.close()
+        if formed.done() and formed.exception() is None:
+            sender.lose("the link's thread ended")  # nothing ends without a report
 
 
 def _packets(outbox: Outbox) -> Iterator[bytes]:

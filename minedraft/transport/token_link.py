@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import grpc
 
-from minedraft.errors import InvalidRequestError, MineDraftError, ProtocolError
+from minedraft.errors import DeadlineError, InvalidRequestError, MineDraftError, ProtocolError
 from minedraft.security.channel import open_sync_channel
 from minedraft.transport.channel import channel_options
 from minedraft.transport.status import from_rpc_error
 from minedraft.v1 import link_pb2, link_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from minedraft.security.credentials import Credentials
     from minedraft.transport.rendezvous import Rendezvous
@@ -33,6 +33,7 @@ _MAX_WAIT_S: Final = 60.0
 _FIRST_MESSAGE_S: Final = 10.0
 _ACCEPTED: Final = ("minedraft-link", "accepted")
 """Initial metadata that confirms the drafter's stream; a refusal has none."""
+_BROKE: Final = "the connection to the drafter broke"
 
 
 class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
@@ -80,15 +81,18 @@ class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
         _check_length("link_name", len(first.link_name), _MAX_NAME_CHARS)
         site = await self._rendezvous.site(first.link_name, _time_left_s(context))
         sink = site.attach(context.peer())
-        reason = "the connection to the drafter broke"
+        reason = _BROKE
         loop = asyncio.get_running_loop()
         last_seen = loop.time()
 
-        async def read() -> None:
+        async def read() -> str:
             nonlocal last_seen
             async for request in request_iterator:
                 last_seen = loop.time()
+                if request.ends:
+                    return "the drafter closed the link"
                 sink.feed_bytes(request.packet)
+            return _BROKE  # grpc ends the iterator of a cancelled call like that of a finished one
 
         reading = loop.create_task(read(), name=f"link {site.name}")
         closed = asyncio.wrap_future(site.closed)
@@ -107,7 +111,7 @@ class TokenLinkServicer(link_pb2_grpc.TokenLinkServicer):
             if reading.done() and not reading.cancelled():
                 failure = reading.exception()
                 if failure is None:
-                    reason = "the drafter closed the link"
+                    reason = reading.result()
                 elif not isinstance(failure, grpc.aio.BaseError):
                     reason = "this end failed"
                     raise failure
@@ -169,6 +173,7 @@ class TokenLinkClient:
             yield link_pb2.SendPacketsRequest(link_name=link_name)
             for packet in packets:
                 yield link_pb2.SendPacketsRequest(packet=packet)
+            yield link_pb2.SendPacketsRequest(ends=True)
 
         return PacketStream(self._stub.SendPackets.future(requests(), wait_for_ready=True))
 
@@ -194,15 +199,22 @@ class PacketStream:
             self.wait_end()
             raise ProtocolError("SendPackets: the verifier ended the stream before accepting it")
 
-    def wait_end(self) -> None:
+    def on_end(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called from a thread of grpc when the call is over, or now if it is."""
+        self._call.add_done_callback(lambda _call: tell())
+
+    def wait_end(self, timeout_s: float | None = None) -> None:
         """Wait until the verifier ends the stream. `cancel` or the channel's end wakes it.
 
         Raises:
             MineDraftError: the connection broke, or the verifier refused a message.
             ProtocolError: this side cancelled it.
+            DeadlineError: it did not within `timeout_s`.
         """
         try:
-            self._call.result()
+            self._call.result(timeout=timeout_s)
+        except grpc.FutureTimeoutError:
+            raise DeadlineError(f"SendPackets: no end within {timeout_s:g} s") from None
         except grpc.FutureCancelledError:
             raise ProtocolError("SendPackets: cancelled") from None
         except grpc.RpcError as err:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17minedraft/v1/link.proto\x12\x0cminedraft.v1\"7\n\x12SendPacketsRequest\x12\x11\n\tlink_name\x18\x01 \x01(\t\x12\x0e\n\x06packet\x18\x02 \x01(\x0c\"\x15\n\x13SendPacketsResponse\">\n\rSetKeyRequest\x12\x11\n\tlink_name\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x0c\"\x10\n\x0eSetKeyResponse\"B\n\rGetKeyRequest\x12\x11\n\tlink_name\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x11\n\ttimeout_s\x18\x03 \x01(\x02\"\x1f\n\x0eGetKeyResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\x32\xeb\x01\n\tTokenLink\x12T\n\x0bSendPackets\x12 .minedraft.v1.SendPacketsRequest\x1a!.minedraft.v1.SendPacketsResponse(\x01\x12\x43\n\x06SetKey\x12\x1b.minedraft.v1.SetKeyRequest\x1a\x1c.minedraft.v1.SetKeyResponse\x12\x43\n\x06GetKey\x12\x1b.minedraft.v1.GetKeyRequest\x1a\x1c.minedraft.v1.GetKeyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17minedraft/v1/link.proto\x12\x0cminedraft.v1\"E\n\x12SendPacketsRequest\x12\x11\n\tlink_name\x18\x01 \x01(\t\x12\x0e\n\x06packet\x18\x02 \x01(\x0c\x12\x0c\n\x04\x65nds\x18\x03 \x01(\x08\"\x15\n\x13SendPacketsResponse\">\n\rSetKeyRequest\x12\x11\n\tlink_name\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x0c\"\x10\n\x0eSetKeyResponse\"B\n\rGetKeyRequest\x12\x11\n\tlink_name\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x11\n\ttimeout_s\x18\x03 \x01(\x02\"\x1f\n\x0eGetKeyResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\x32\xeb\x01\n\tTokenLink\x12T\n\x0bSendPackets\x12 .minedraft.v1.SendPacketsRequest\x1a!.minedraft.v1.SendPacketsResponse(\x01\x12\x43\n\x06SetKey\x12\x1b.minedraft.v1.SetKeyRequest\x1a\x1c.minedraft.v1.SetKeyResponse\x12\x43\n\x06GetKey\x12\x1b.minedraft.v1.GetKeyRequest\x1a\x1c.minedraft.v1.GetKeyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,17 +32,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minedraft.v1.link_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SENDPACKETSREQUEST']._serialized_start=41
-  _globals['_SENDPACKETSREQUEST']._serialized_end=96
-  _globals['_SENDPACKETSRESPONSE']._serialized_start=98
-  _globals['_SENDPACKETSRESPONSE']._serialized_end=119
-  _globals['_SETKEYREQUEST']._serialized_start=121
-  _globals['_SETKEYREQUEST']._serialized_end=183
-  _globals['_SETKEYRESPONSE']._serialized_start=185
-  _globals['_SETKEYRESPONSE']._serialized_end=201
-  _globals['_GETKEYREQUEST']._serialized_start=203
-  _globals['_GETKEYREQUEST']._serialized_end=269
-  _globals['_GETKEYRESPONSE']._serialized_start=271
-  _globals['_GETKEYRESPONSE']._serialized_end=302
-  _globals['_TOKENLINK']._serialized_start=305
-  _globals['_TOKENLINK']._serialized_end=540
+  _globals['_SENDPACKETSREQUEST']._serialized_end=110
+  _globals['_SENDPACKETSRESPONSE']._serialized_start=112
+  _globals['_SENDPACKETSRESPONSE']._serialized_end=133
+  _globals['_SETKEYREQUEST']._serialized_start=135
+  _globals['_SETKEYREQUEST']._serialized_end=197
+  _globals['_SETKEYRESPONSE']._serialized_start=199
+  _globals['_SETKEYRESPONSE']._serialized_end=215
+  _globals['_GETKEYREQUEST']._serialized_start=217
+  _globals['_GETKEYREQUEST']._serialized_end=283
+  _globals['_GETKEYRESPONSE']._serialized_start=285
+  _globals['_GETKEYRESPONSE']._serialized_end=316
+  _globals['_TOKENLINK']._serialized_start=319
+  _globals['_TOKENLINK']._serialized_end=554
 # @@protoc_insertion_point(module_scope)

@@ -5,12 +5,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SendPacketsRequest(_message.Message):
-    __slots__ = ("link_name", "packet")
+    __slots__ = ("link_name", "packet", "ends")
     LINK_NAME_FIELD_NUMBER: _ClassVar[int]
     PACKET_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     link_name: str
     packet: bytes
-    def __init__(self, link_name: _Optional[str] = ..., packet: _Optional[bytes] = ...) -> None: ...
+    ends: bool
+    def __init__(self, link_name: _Optional[str] = ..., packet: _Optional[bytes] = ..., ends: bool = ...) -> None: ...
 
 class SendPacketsResponse(_message.Message):
     __slots__ = ()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from minedraft.errors import ProtocolError, StateError, WorkerUnavailableError
@@ -11,6 +12,7 @@ from minedraft.link.options import LinkOptions
 from minedraft.packets.packet import PacketLayout
 from minedraft.packets.spec import Transport
 from minedraft.transport.token_link import TokenLinkClient
+from minedraft.v1 import link_pb2_grpc
 
 OPTIONS = LinkOptions(op_timeout_s=10, heartbeat_s=2)
 
@@ -65,6 +67,7 @@ async def test_either_end_may_close_and_only_the_other_reports(form):
     ends = await form()
     ends.sender.close()
     assert await happened(ends.lost_r)
+    assert ends.lost_r.reports == [(1, "the drafter closed the link")]
     assert ends.lost_s.reports == []
 
     ends = await form()
@@ -72,6 +75,32 @@ async def test_either_end_may_close_and_only_the_other_reports(form):
     assert await happened(ends.lost_s)
     assert ends.lost_s.reports == [(1, "the verifier closed the link")]
     assert ends.lost_r.reports == []
+
+
+async def test_a_verifier_that_confirms_no_end_holds_up_no_close(make_spec, losses, monkeypatch):
+    """A process that stands still, say."""
+    monkeypatch.setattr(grpc_link, "_GOODBYE_S", 0.05)
+    left = asyncio.get_running_loop().create_future()
+
+    class Hung(link_pb2_grpc.TokenLinkServicer):
+        async def SendPackets(self, request_iterator, context):
+            await context.send_initial_metadata([("minedraft-link", "accepted")])
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set_result(None)
+
+    server = grpc.aio.server()
+    link_pb2_grpc.add_TokenLinkServicer_to_server(Hung(), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    spec, lost = make_spec(transport=Transport.GRPC, verifier_address=address), losses()
+    sender = await grpc_link.form_sender(spec, on_lost=lost, options=OPTIONS)
+    sender.close()
+
+    await asyncio.wait_for(left, 5)
+    assert lost.reports == []
+    await server.stop(0)
 
 
 async def test_the_end_of_the_link_wakes_who_waits(form):
