@@ -19,7 +19,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types arch proto proto-check buf test test-fast test-avx2 test-gpu golden demo \
+.PHONY: help setup kernels fmt lint types arch proto proto-check buf test test-fast test-avx2 test-gpu golden demo \
         demo-coder bench bench-hostile bench-faults soak docs hashes check clean
 
 help: ## print this list
@@ -48,6 +48,9 @@ $(STAMP): $(SETUP_INPUTS)
 	@$(PIP_INSTALL) -c constraints/$(STACK).txt $(if $(filter cpu,$(STACK)),--no-index) \
 	  --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
+
+kernels: ## compile the C kernels for every instruction set that cc can make; quick when done
+	@$(PYTHON) minedraft/model/kernels/c/compile.py
 
 # --- checks -------------------------------------------------------------------------------------
 

@@ -182,5 +182,9 @@ class ConfigError(Exception):
     """The process was started with settings it cannot use. Names the setting and the value."""
 
 
+class KernelsError(ConfigError):
+    """The C kernels cannot be used here. Names the object or instruction set, and the reason."""
+
+
 class ModelError(ConfigError):
     """A model directory cannot be served. Names the directory and the reason."""

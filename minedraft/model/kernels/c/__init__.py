@@ -1,0 +1,1 @@
+"""The CPU maker: plain C, compiled once per instruction set, called by ctypes."""

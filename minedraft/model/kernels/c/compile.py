@@ -1,0 +1,187 @@
+"""Compiles src/*.c into one object per instruction set. Standard library only.
+
+`make kernels`, the build hook of the wheel, and the tests call `build`. Refuses to guess flags: an
+instruction set that the compiler does not know is left out, and a source that does not compile is
+an error that shows what the compiler said.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+HERE: Final = Path(__file__).resolve().parent
+SOURCES: Final = HERE / "src"
+OBJECTS: Final = HERE / "objects"
+"""Where the objects lie: git ignores them, wheels carry them."""
+
+_AVX2: Final = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
+_AVX512: Final = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
+FLAGS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "x86_64": {
+        "avx2": _AVX2,
+        "avx512": _AVX512,
+        "avx512-bf16": (*_AVX512, "-mavx512bf16"),
+    },
+    "aarch64": {"neon": ("-march=armv8-a",)},
+}
+"""Compiler flags by machine and instruction set."""
+# No -ffast-math and no contraction: a sum has the order in which it is written, on every CPU.
+COMMON: Final = (
+    "-std=c11", "-D_GNU_SOURCE", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread",
+    "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra",
+)  # fmt: skip
+# Undefined is refused: of libm nothing may come, its last bits differ between machines.
+LINK: Final = ("-shared", "-pthread", "-Wl,--no-undefined", "-Wl,-s")
+COMPILERS: Final = ("cc", "gcc", "clang")
+
+
+class CompileError(Exception):
+    """A source does not compile; shows what the compiler said."""
+
+
+def compiler(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """Find the C compiler: $CC, else the first of `COMPILERS`; None: there is none."""
+    asked = shlex.split(environment.get("CC", ""))
+    for command in [asked] if asked else [[name] for name in COMPILERS]:
+        if found := shutil.which(command[0], path=environment.get("PATH")):
+            return (found, *command[1:])
+    return None
+
+
+def abi() -> int:
+    """Compute the number of the sources and flags, 32 bits.
+
+    It is in every object, and `library` refuses an object that has another: Python and C then never
+    disagree on what a function takes.
+    """
+    number = zlib.crc32(repr((COMMON, FLAGS)).encode())
+    for path in sorted(SOURCES.glob("*.[ch]")):
+        number = zlib.crc32(path.name.encode() + b"\0" + path.read_bytes(), number)
+    return number
+
+
+def object_path(isa: str, directory: Path = OBJECTS) -> Path:
+    """Return where the object of an instruction set lies."""
+    return directory / f"{isa}.so"
+
+
+def is_fresh(isa: str, directory: Path = OBJECTS) -> bool:
+    """Whether the object of `isa` is built of the sources as they are."""
+    try:
+        content = object_path(isa, directory).read_bytes()
+    except OSError:
+        return False
+    return f"minedraft-kernels {isa} {abi()}u\0".encode() in content
+
+
+def build(
+    directory: Path = OBJECTS,
+    *,
+    command: Sequence[str] | None = None,
+    machine: str | None = None,
+    isas: Sequence[str] | None = None,
+    extra: Sequence[str] = (),
+) -> list[Path]:
+    """Compile every object that this compiler can make; leaves fresh ones alone.
+
+    Args:
+        directory: Where to.
+        command: The compiler; None: `compiler()`.
+        machine: Of `FLAGS`; None: this one.
+        isas: Which instruction sets; None: all of the machine.
+        extra: More flags, for a sanitizer; then nothing counts as fresh.
+
+    Returns:
+        The objects, in the order of `FLAGS`. None at all: no compiler, or an unknown machine.
+
+    Raises:
+        CompileError: a source does not compile.
+    """
+    command = compiler() if command is None else command
+    known = FLAGS.get(platform.machine() if machine is None else machine, {})
+    if command is None:
+        return []
+    wanted = [isa for isa in known if isas is None or isa in isas]
+    stale = [isa for isa in wanted if extra or not is_fresh(isa, directory)]
+    made = {isa for isa in stale if _knows(command, known[isa])}
+    directory.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=directory, prefix=".build-") as scratch,
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+    ):
+        units = [
+            (source, isa, Path(scratch) / f"{isa}-{source.stem}.o")
+            for isa in wanted if isa in made for source in sorted(SOURCES.glob("*.c"))
+        ]  # fmt: skip
+
+        def compile_one(unit: tuple[Path, str, Path]) -> None:
+            source, isa, target = unit
+            named = (f'-DMD_ISA="{isa}"', f"-DMD_ABI={abi()}u")
+            _run([*command, *COMMON, *known[isa], *extra, *named, "-c", str(source), "-o",
+                  str(target)])  # fmt: skip
+
+        list(pool.map(compile_one, units))
+        for isa in sorted(made):
+            parts = [str(target) for _, of, target in units if of == isa]
+            linked = Path(scratch) / f"{isa}.so"
+            _run([*command, *LINK, *extra, *parts, "-o", str(linked)])
+            linked.replace(object_path(isa, directory))  # a process that has the old one keeps it
+    return [
+        object_path(isa, directory) for isa in wanted
+        if isa in made or (isa not in stale and object_path(isa, directory).exists())
+    ]  # fmt: skip
+
+
+def _knows(command: Sequence[str], flags: Sequence[str]) -> bool:
+    """Whether the compiler takes these flags."""
+    ran = subprocess.run(  # noqa: S603 the compiler that the user named
+        [*command, *flags, "-x", "c", "-fsyntax-only", "-"],
+        input="", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return ran.returncode == 0
+
+
+def _run(command: Sequence[str]) -> None:
+    ran = subprocess.run(  # noqa: S603 the compiler that the user named
+        command, capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        raise CompileError(f"{shlex.join(command)}\n{ran.stderr}")
+    if ran.stderr:
+        sys.stderr.write(ran.stderr)
+
+
+def main() -> int:
+    """Build what is not fresh and say what there is.
+
+    Returns:
+        0, or 1 when a source does not compile.
+    """
+    command = compiler()
+    if command is None:
+        sys.stdout.write("kernels: no C compiler here; models run with the torch kernels\n")
+        return 0
+    try:
+        built = build(command=command)
+    except CompileError as err:
+        sys.stderr.write(f"kernels: {err}\n")
+        return 1
+    sys.stdout.write(f"kernels: {', '.join(path.stem for path in built) or 'none'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
