@@ -32,9 +32,12 @@ MAY_READ_ENVIRONMENT = {
     "grpc_fork.py",
     "grpc_log.py",
     "bf16.py",
+    "compile.py",
+    "library.py",
 }
 """Settings come in through config.py; the model cache has its customary variables; the logs of
-NCCL, the logs and forks of gRPC and the limits of oneDNN can be asked for in no other way.
+NCCL, the logs and forks of gRPC and the limits of oneDNN can be asked for in no other way; $CC
+names the C compiler everywhere; a variable forces the C kernels of another CPU, for tests.
 Anybody may pass the environment on to a child process: `{**os.environ, ...}`."""
 
 MAY_SKIP_CLEANUP = {"exit.py"}
