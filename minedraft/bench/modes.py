@@ -1,4 +1,4 @@
-"""The five measurements, and the mode of the service for each. Pure."""
+"""The six measurements, and the mode of the service for each. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,25 @@ from minedraft.types import Mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MODES = ("ar", "sd", "psd")
+MODES = ("ar", "ar_all", "sd", "psd")
+ALL_CORES = "ar_all"
+"""The mode that has services of its own: the target on the cores of both workers."""
+PLAIN_MODES = frozenset({"ar", ALL_CORES})
+"""Those without drafts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Where the workers compute, as taskset writes it; empty: anywhere."""
+
+    verifier: str
+    drafter: str
+
+    def of(self, measurement: Measurement) -> str:
+        """Name the cores that a measurement keeps busy."""
+        has_both = measurement.on_all_cores or measurement.mode.num_draft_tokens
+        named = (self.verifier, self.drafter) if has_both else (self.verifier,)
+        return ",".join(cores for cores in named if cores) or "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +37,10 @@ class Measurement:
     """One run of all prompts."""
 
     name: str
-    """`ar`, `ar_2m`, `sd`, `sd_2m` or `psd`."""
+    """`ar`, `ar_2m`, `ar_all`, `sd`, `sd_2m` or `psd`."""
     mode: Mode
+    on_all_cores: bool = False
+    """Whether the target has the drafter's cores too, so that there is no drafter."""
 
     @property
     def num_resident(self) -> int:
@@ -36,10 +56,11 @@ def measurements(
     PSD holds 2M requests in two batches of M. AR and SD are measured with M requests (equal
     batch) and with 2M in one batch (equal concurrency): a comparison with only one of the two
     proves nothing: at equal batch PSD has twice as many requests in flight, at equal concurrency
-    its batches are half as large.
+    its batches are half as large. AR has only the verifier's cores; `ar_all` is plain decoding of
+    2M requests on the cores of both workers, so what speculation must beat to be worth its cores.
 
     Args:
-        modes: Of `ar`, `sd`, `psd`.
+        modes: Of `ar`, `ar_all`, `sd`, `psd`.
         batch: M, >= 1.
         num_draft_tokens: k, >= 1.
 
@@ -58,6 +79,7 @@ def measurements(
             Measurement("ar", Mode(1, batch, 0)),
             Measurement("ar_2m", Mode(1, 2 * batch, 0)),
         ),
+        "ar_all": (Measurement("ar_all", Mode(1, 2 * batch, 0), on_all_cores=True),),
         "sd": (
             Measurement("sd", Mode(1, batch, num_draft_tokens)),
             Measurement("sd_2m", Mode(1, 2 * batch, num_draft_tokens)),

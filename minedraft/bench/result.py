@@ -11,6 +11,7 @@ import numpy as np
 
 from minedraft.api import SpeculationStats
 from minedraft.bench import prediction
+from minedraft.bench.prediction import Legs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,8 @@ class ModeResult:
     wall_s: float
     num_stale_drafts: int = 0
     """Drafts that came too late for their verify step, over a slow or broken link."""
+    cores: str | None = None
+    """Cores that computed; None: unknown."""
 
     @property
     def outputs(self) -> tuple[tuple[int, ...], ...]:
@@ -52,6 +55,7 @@ class ModeResult:
             "num_batches": mode.num_batches,
             "max_batch_size": mode.max_batch_size,
             "num_draft_tokens": mode.num_draft_tokens,
+            "cores": self.cores,
             "num_requests": len(self.records),
             "tokens_per_s": steady.tokens_per_s,
             "tokens_per_s_whole_run": num_tokens / self.wall_s if self.wall_s else 0.0,
@@ -80,7 +84,7 @@ class BenchResult:
     """All measurements of one bench."""
 
     modes: Mapping[str, ModeResult]
-    """By name: `ar`, `ar_2m`, `sd`, `sd_2m`, `psd`."""
+    """By name: `ar`, `ar_2m`, `ar_all`, `sd`, `sd_2m`, `psd`."""
     synthetic_acceptance: float | None
     """None: the drafter's own drafts."""
     reference: tuple[tuple[int, ...], ...]
@@ -120,21 +124,34 @@ class BenchResult:
 
     @property
     def psd_over_sd_predicted(self) -> float | None:
-        """See `prediction.psd_over_sd`."""
-        sd = self.modes.get("sd")
-        return prediction.psd_over_sd(sd.steady.verify_ms, sd.steady.draft_ms) if sd else None
+        """PSD's throughput over SD's at equal batch, by V and t; None: not both were measured."""
+        return self._predicted("sd", num_batches=1)
 
     @property
     def psd_over_sd_2m_predicted(self) -> float | None:
-        """See `prediction.psd_over_sd_2m`."""
-        sd, sd_2m = self.modes.get("sd"), self.modes.get("sd_2m")
-        if sd is None or sd_2m is None:
+        """The same at equal concurrency: one batch of 2M against two of M."""
+        return self._predicted("sd_2m", num_batches=2)
+
+    def _predicted(self, over: str, *, num_batches: int) -> float | None:
+        psd, sd = self.modes.get("psd"), self.modes.get(over)
+        if psd is None or sd is None:
             return None
-        return prediction.psd_over_sd_2m(
-            sd.steady.verify_ms,
-            sd.steady.draft_ms,
-            sd_2m.steady.verify_ms,
-            sd_2m.steady.draft_ms,
+        alone = Legs(sd.steady.verify_ms, sd.steady.draft_ms)
+        beside = Legs(psd.steady.verify_ms, psd.steady.draft_ms)
+        return prediction.psd_over_sd(alone, beside, num_batches=num_batches)
+
+    @property
+    def beside_over_alone(self) -> tuple[float, float] | None:
+        """V and t under PSD over V and t under SD at equal batch; None: not both were measured.
+
+        Over 1 where the two legs share memory, cache or power.
+        """
+        psd, sd = self.modes.get("psd"), self.modes.get("sd")
+        if psd is None or sd is None or not sd.steady.verify_ms or not sd.steady.draft_ms:
+            return None
+        return (
+            psd.steady.verify_ms / sd.steady.verify_ms,
+            psd.steady.draft_ms / sd.steady.draft_ms,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -150,8 +167,10 @@ class BenchResult:
             "psd_over_sd_predicted": self.psd_over_sd_predicted,
             "psd_over_sd_2m": self.ratio("psd", "sd_2m"),
             "psd_over_sd_2m_predicted": self.psd_over_sd_2m_predicted,
+            "beside_over_alone": self.beside_over_alone,
             "psd_over_ar": self.ratio("psd", "ar"),
             "psd_over_ar_2m": self.ratio("psd", "ar_2m"),
+            "psd_over_ar_all": self.ratio("psd", "ar_all"),
             "sd_over_ar": self.ratio("sd", "ar"),
         }
 

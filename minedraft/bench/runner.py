@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minedraft.bench import machine
 from minedraft.bench.load import Job, run_load
-from minedraft.bench.modes import Measurement, measurements
+from minedraft.bench.modes import ALL_CORES, Cores, Measurement, measurements
 from minedraft.bench.result import BenchResult, ModeResult
 from minedraft.bench.sizing import Speed, speed_of
 from minedraft.bench.steady import measure
@@ -51,6 +51,8 @@ class BenchOptions:
     a calibration has just done it."""
     reference: tuple[tuple[int, ...], ...] = ()
     """Outputs of an earlier AR run over the same prompts; empty: made here if needed."""
+    cores: Cores | None = None
+    """Where the workers compute; None: nobody knows."""
 
 
 class Progress(Protocol):
@@ -74,9 +76,20 @@ class Silence:
 
 
 async def run_bench(
-    client: Client, options: BenchOptions, *, progress: Progress | None = None
+    client: Client,
+    options: BenchOptions,
+    *,
+    all_cores: Client | None = None,
+    progress: Progress | None = None,
 ) -> BenchResult:
     """Measure on an idle service, and restore its mode at the end.
+
+    Args:
+        client: Of that service.
+        options: What to measure.
+        all_cores: Of a service that has the target alone, on the cores of both workers of the
+            other one; only mode `ar_all` uses it.
+        progress: Watches.
 
     Raises:
         ConfigError: options that make no sense, or synthetic acceptance without a `synthetic`
@@ -89,6 +102,7 @@ async def run_bench(
     )
     if not options.prompts:
         raise ConfigError("prompts: none")
+    places = _Places(client, all_cores, wanted)
     target = await client.model_info()
     status = await client.status()
     if options.synthetic_acceptance is not None:
@@ -109,15 +123,23 @@ async def run_bench(
                 if not reference:
                     reference = await _reference(client, jobs, options, watcher)
                 jobs = _with_reference(jobs, reference, options.synthetic_acceptance)
-            results[each.name] = await _measure(client, each, jobs, watcher, options.warmup_tokens)
-            reference = reference or results[each.name].outputs
+            place = places.of(each)
+            result = await _measure(place, each, jobs, watcher, options.warmup_tokens)
+            cores = options.cores.of(each) if options.cores is not None else None
+            results[each.name] = replace(result, cores=cores)
+            reference = reference or result.outputs
     finally:
         await _switch(client, status.mode)
     return BenchResult(results, options.synthetic_acceptance, reference, about)
 
 
 async def calibrate(
-    client: Client, options: BenchOptions, *, num_tokens: int, progress: Progress | None = None
+    client: Client,
+    options: BenchOptions,
+    *,
+    num_tokens: int,
+    all_cores: Client | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Speed]:
     """Run every measurement for a few tokens in all slots. This also warms the service up.
 
@@ -125,6 +147,7 @@ async def calibrate(
         client: Of a service that should have nothing else to do; its mode is restored.
         options: What will be measured.
         num_tokens: Output tokens of each request; >= 2.
+        all_cores: As for `run_bench`.
         progress: Watches.
 
     Returns:
@@ -135,18 +158,46 @@ async def calibrate(
     target = await client.model_info()
     use_chat = target.has_chat_template if options.use_chat is None else options.use_chat
     jobs = [Job(prompt, num_tokens, use_chat=use_chat) for prompt in options.prompts]
+    wanted = measurements(
+        options.modes, batch=options.batch, num_draft_tokens=options.num_draft_tokens
+    )
+    places = _Places(client, all_cores, wanted)
     speeds = {}
     try:
-        for each in measurements(
-            options.modes, batch=options.batch, num_draft_tokens=options.num_draft_tokens
-        ):
-            await _switch(client, each.mode)
+        for each in wanted:
+            place = places.of(each)
+            await _switch(place, each.mode)
             start = time.perf_counter()
-            records = await _fill(client, each, jobs, watcher, "calibration")
+            records = await _fill(place, each, jobs, watcher, "calibration")
             speeds[each.name] = speed_of(records, time.perf_counter() - start)
     finally:
         await _switch(client, status.mode)
     return speeds
+
+
+class _Places:
+    """Which service measures what.
+
+    Raises:
+        ConfigError: one that is wanted is missing.
+    """
+
+    def __init__(
+        self, client: Client, all_cores: Client | None, wanted: Sequence[Measurement]
+    ) -> None:
+        if all_cores is None and any(each.on_all_cores for each in wanted):
+            raise ConfigError(
+                f"modes={ALL_CORES!r}: needs services of its own, on the cores of both workers; "
+                "give --pair or --target"
+            )
+        self._client = client
+        self._all_cores = all_cores
+
+    def of(self, measurement: Measurement) -> Client:
+        """Find the service of a measurement."""
+        if measurement.on_all_cores and self._all_cores is not None:
+            return self._all_cores
+        return self._client
 
 
 async def _fill(
@@ -266,6 +317,7 @@ def _describe(options: BenchOptions, *, use_chat: bool) -> dict[str, Any]:
         "batch": options.batch,
         "k": options.num_draft_tokens,
         "max_tokens": options.max_tokens,
+        "cores": None if options.cores is None else asdict(options.cores),
         "chat": use_chat,
         "temperature": 0.0,
     }

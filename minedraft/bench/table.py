@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _TITLES = {
     "ar": "AR",
     "ar_2m": "AR, 2M",
+    "ar_all": "AR, 2M, all cores",
     "sd": "SD",
     "sd_2m": "SD, 2M",
     "psd": "PSD",
@@ -59,10 +60,20 @@ def lines(result: BenchResult) -> Iterator[str]:
                 f"{text}: {measured:.2f}x measured, {predicted:.2f}x predicted "
                 f"({measured / predicted:.0%} of it)"
             )
-    for text, over in (("PSD / AR", "ar"), ("PSD / AR with 2M", "ar_2m")):
+    if result.beside_over_alone is not None:
+        verify, draft = result.beside_over_alone
+        yield f"beside each other over alone: V {verify:.2f}x, t {draft:.2f}x"
+    for text, over in (
+        ("PSD / AR, which has the verifier's cores only", "ar"),
+        ("PSD / AR with 2M, likewise", "ar_2m"),
+    ):
         measured = result.ratio("psd", over)
         if measured is not None:
             yield f"{text}: {measured:.2f}x"
+    measured = result.ratio("psd", "ar_all")
+    if measured is not None:
+        verdict = "pays" if measured > 1 else "does not pay"
+        yield f"PSD / AR with 2M on the same cores: {measured:.2f}x; speculation {verdict} here"
     yield from thin_parts(result)
     yield f"requests that agree in all modes: {result.agreement:.0%}"
     yield f"identical outputs: {'yes' if result.identical_outputs else 'no'}"
@@ -105,6 +116,7 @@ def _share(result: ModeResult, reference: tuple[tuple[int, ...], ...]) -> str:
 
 _ROWS: tuple[tuple[str, Callable[[ModeResult], str]], ...] = (
     ("batches x size", _shape),
+    ("cores", lambda r: r.cores or "?"),
     ("tokens/s", lambda r: f"{r.steady.tokens_per_s:.1f}"),
     ("acceptance length", lambda r: _drafted(r, f"{r.speculation.mean_acceptance_length:.2f}")),
     ("acceptance rate", lambda r: _drafted(r, f"{r.speculation.acceptance_rate:.1%}")),

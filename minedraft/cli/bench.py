@@ -1,11 +1,15 @@
-"""`minedraft bench`: measures AR, SD and PSD on running services, or on services of its own."""
+"""`minedraft bench`: measures AR, SD and PSD on running services, or on services of its own.
+
+With services of its own it also measures plain decoding on all their cores.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from minedraft.bench.modes import measurements
+from minedraft.bench.modes import ALL_CORES, MODES, PLAIN_MODES, Cores, measurements
 from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, run_bench
@@ -39,7 +43,13 @@ from minedraft.types import Mode
 def bench(
     *,
     prompts: Annotated[Path, typer.Option(help="JSON Lines with `turns`, as in Spec-Bench.")],
-    modes: Annotated[str, typer.Option(help="Any of ar, sd, psd, with commas.")] = "ar,sd,psd",
+    modes: Annotated[
+        str,
+        typer.Option(
+            help="Any of ar, ar_all, sd, psd, with commas. ar_all: the target on all cores, with "
+            "services of its own. Default: all that can be measured."
+        ),
+    ] = "",
     batch: Annotated[
         int, typer.Option(min=1, max=MAX_ROWS, help="Requests per batch (m). psd has two batches.")
     ] = 8,
@@ -79,6 +89,8 @@ def bench(
     security: SecurityConfig,
 ) -> None:
     """Measure AR, SD and PSD with the same prompts, greedily, and compare their outputs."""
+    has_own = bool(target or pair)
+    modes = modes or ",".join(_measurable(has_own=has_own, has_drafter=bool(draft or pair)))
     options = BenchOptions(
         prompts=load_prompts(prompts, limit=num_prompts or 4 * batch, max_chars=max_prompt_chars),
         modes=tuple(mode.strip() for mode in modes.split(",") if mode.strip()),
@@ -90,9 +102,9 @@ def bench(
     )
     measurements(options.modes, batch=batch, num_draft_tokens=k)  # before anything is started
     spec: ClusterSpec | None = None
-    if target or pair:
+    if has_own:
         target, draft, dtype = find_models(target, draft, pair, dtype)
-        if not draft and set(options.modes) != {"ar"}:
+        if not draft and not set(options.modes) <= PLAIN_MODES:
             raise ConfigError(f"draft='': modes {modes} need a drafter")
         spec = ClusterSpec(
             target=target,
@@ -103,11 +115,20 @@ def bench(
             drafter_kind="model" if synthetic_acceptance is None else "synthetic",
             num_blocks=num_blocks,
         )
+        options = replace(options, cores=Cores(*spec.worker_cpus()))
     result = asyncio.run(_bench(options, address, spec, security, http_proxy=http_proxy))
     show(result, out)
     if json_file is not None:
         write_json(json_file, result)
         err.print(f"figures: {json_file}", soft_wrap=True)
+
+
+def _measurable(*, has_own: bool, has_drafter: bool) -> Iterator[str]:
+    """Choose the modes that services of our own, or running ones, can have."""
+    for mode in MODES:
+        is_possible = has_drafter or mode in PLAIN_MODES if has_own else mode != ALL_CORES
+        if is_possible:
+            yield mode
 
 
 async def _bench(
@@ -118,16 +139,29 @@ async def _bench(
     *,
     http_proxy: bool,
 ) -> BenchResult:
+    all_cores = None
     async with AsyncExitStack() as stack:
         if spec is not None:
             cluster = await stack.enter_async_context(started(spec))
             address, security, http_proxy = cluster.address, spec.security, False
+            if ALL_CORES in options.modes:
+                all_cores = await stack.enter_async_context(alone(spec))
         client = await Client.connect(
             address, timeout_s=CONNECT_TIMEOUT_S, security=security, http_proxy=http_proxy
         )
         await stack.enter_async_context(client)
         with bars(err) as progress:
-            return await run_bench(client, options, progress=progress)
+            return await run_bench(client, options, all_cores=all_cores, progress=progress)
+
+
+@asynccontextmanager
+async def alone(spec: ClusterSpec) -> AsyncIterator[Client]:
+    """Serve the target alone, on the cores of both workers of `spec`, for mode `ar_all`."""
+    async with (
+        started(spec.on_all_cores()) as cluster,
+        await Client.connect(cluster.address, security=spec.security) as client,
+    ):
+        yield client
 
 
 def show(result: BenchResult, console: Console, *, title: str = "") -> None:

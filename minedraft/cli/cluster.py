@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,24 @@ class ClusterSpec:
         return (
             self.verifier_cpus or ",".join(map(str, verifier)),
             self.drafter_cpus or ",".join(map(str, drafter)),
+        )
+
+    def on_all_cores(self) -> ClusterSpec:
+        """Describe plain decoding with the target alone, on the cores that both workers have here.
+
+        One batch takes as many requests as all batches here.
+        """
+        num_threads = self.threads * (self.tp_size + 1)
+        return replace(
+            self,
+            draft="",
+            drafter_kind="model",
+            mode=Mode(1, self.mode.num_slots, 0),
+            listen="127.0.0.1:0",
+            verifier_cpus=",".join(filter(None, self.worker_cpus())),
+            drafter_cpus="",
+            threads=min(num_threads, len(os.sched_getaffinity(0))),
+            tp_size=1,
         )
 
 

@@ -14,12 +14,13 @@ import typer
 
 import minedraft
 from minedraft.api import Completion
+from minedraft.bench.modes import MODES, Cores
 from minedraft.bench.prompts import load_prompts
 from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, calibrate, run_bench
 from minedraft.bench.sizing import Size, choose, predict
 from minedraft.cli.answers import AnswerBoard
-from minedraft.cli.bench import bars, show, write_json
+from minedraft.cli.bench import alone, bars, show, write_json
 from minedraft.cli.cluster import ClusterSpec
 from minedraft.cli.commands import fail
 from minedraft.cli.generate import summary
@@ -103,7 +104,10 @@ def demo(
         Path, typer.Option("--out", help="Directory for picture, trace and figures.")
     ] = Path("out"),
 ) -> None:
-    """Fetch a pair of models, serve them, stream answers, measure AR, SD and PSD."""
+    """Fetch a pair of models, serve them, stream answers, measure AR, SD and PSD.
+
+    AR is measured on the verifier's cores and on the cores of both workers.
+    """
     settings = DEMOS.get(pair)
     if settings is None:
         raise ConfigError(f"pair={pair!r}: want one of {', '.join(DEMOS)}")
@@ -153,13 +157,16 @@ async def _demo(
         out.rule("3. answers, streamed in parallel", align="left")
         await _stream_answers(client, spread(texts, _NUM_ANSWERS), settings)
         out.rule("4. AR, SD and PSD with the same prompts", align="left")
-        options = await _sized(client, settings, texts)
-        title = (
-            f"{pair}, {settings.dtype}, greedy, {len(options.prompts)} prompts x "
-            f"{options.max_tokens}"
-        )
-        with bars(out) as progress:
-            measured = await run_bench(client, options, progress=progress)
+        out.print("and the target alone on the cores of both, for AR on all cores:")
+        async with alone(spec) as all_cores:
+            options = await _sized(client, all_cores, settings, texts)
+            options = replace(options, cores=Cores(verifier, drafter))
+            title = (
+                f"{pair}, {settings.dtype}, greedy, {len(options.prompts)} prompts x "
+                f"{options.max_tokens}"
+            )
+            with bars(out) as progress:
+                measured = await run_bench(client, options, all_cores=all_cores, progress=progress)
         show(measured, out, title=title)
         write_json(out_dir / "bench.json", measured)
         if settings.synthetic_acceptance is not None:
@@ -201,16 +208,25 @@ async def _answer(
     return completion
 
 
-async def _sized(client: Client, settings: Demo, texts: Sequence[str]) -> BenchOptions:
+async def _sized(
+    client: Client, all_cores: Client, settings: Demo, texts: Sequence[str]
+) -> BenchOptions:
     """Run every mode for a moment, then choose how much to measure."""
     options = BenchOptions(
         prompts=tuple(texts),
+        modes=MODES,
         batch=settings.batch,
         num_draft_tokens=settings.k,
         warmup_tokens=0,
     )
     with bars(out) as progress:
-        speeds = await calibrate(client, options, num_tokens=_CALIBRATION_TOKENS, progress=progress)
+        speeds = await calibrate(
+            client,
+            options,
+            num_tokens=_CALIBRATION_TOKENS,
+            all_cores=all_cores,
+            progress=progress,
+        )
     made = list(speeds.values())
     if settings.synthetic_acceptance is not None:  # measured once more, all but ar
         made += [speed for name, speed in speeds.items() if not name.startswith("ar")]

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from minedraft import errors
+from minedraft.bench.modes import MODES, Cores
 from minedraft.bench.runner import BenchOptions, calibrate, run_bench
 from minedraft.client import Client
 from minedraft.types import Mode
-from tests.fake_coordinator import FakeCoordinator
+from tests.fake_coordinator import FakeCoordinator, serve
 
 PROMPTS = tuple(f"prompt {i}" for i in range(12))
 
@@ -65,6 +66,51 @@ async def test_the_document_has_the_promised_keys_and_plain_numbers(client: Clie
     assert psd["mean_acceptance_length"] == pytest.approx(3)
     assert document["modes"]["ar"]["draft_ms_p50"] == 0
     assert document["machine"]["cores"] >= 1
+
+
+async def test_ar_all_runs_the_same_prompts_on_the_other_service(
+    client: Client, fake: FakeCoordinator
+):
+    async with (
+        serve(FakeCoordinator()) as other,
+        await Client.connect(other.address) as all_cores,
+    ):
+        wanted = options(modes=MODES, warmup_tokens=0, cores=Cores("0", "1"))
+        result = await run_bench(client, wanted, all_cores=all_cores)
+        assert other.modes == [Mode(1, 4, 0)]
+        assert len(other.requests) == len(PROMPTS)
+        speeds = await calibrate(client, wanted, num_tokens=3, all_cores=all_cores)
+    assert list(result.modes) == ["ar", "ar_2m", "ar_all", "sd", "sd_2m", "psd"] == list(speeds)
+    assert Mode(1, 4, 0) in fake.modes, "ar_2m stays where it was"
+    assert result.identical_outputs
+    document = result.to_json()
+    assert document["psd_over_ar_all"] == pytest.approx(3 * 2 / 4 * 11 / 11, rel=0.35)
+    assert document["modes"]["ar_all"]["cores"] == "0,1"
+    assert document["modes"]["ar"]["cores"] == "0"
+
+
+async def test_an_output_that_differs_on_all_cores_is_seen(client: Client):
+    other = FakeCoordinator()
+    plain = other._events
+
+    async def drifting(request):
+        async for event in plain(type(request)(text="other", sampling=request.sampling)):
+            yield event
+
+    other._events = drifting
+    async with serve(other), await Client.connect(other.address) as all_cores:
+        result = await run_bench(client, options(modes=("ar", "ar_all")), all_cores=all_cores)
+    assert not result.identical_outputs
+
+
+async def test_ar_all_without_a_service_for_it_is_refused_before_anything_is_measured(
+    client: Client, fake: FakeCoordinator
+):
+    for call in (run_bench(client, options(modes=MODES)),
+                 calibrate(client, options(modes=MODES), num_tokens=3)):  # fmt: skip
+        with pytest.raises(errors.ConfigError, match=r"ar_all.*services of its own"):
+            await call
+    assert not fake.requests
 
 
 async def test_spans_of_the_warm_up_and_of_earlier_modes_are_left_out(client: Client):

@@ -60,6 +60,7 @@ def staged(fake, monkeypatch):
 
     monkeypatch.setattr("minedraft.hub.pairs.ensure_pair", lambda _name: Found())
     monkeypatch.setattr("minedraft.cli.demo.started", started)
+    monkeypatch.setattr("minedraft.cli.bench.started", started)
     return specs
 
 
@@ -76,8 +77,10 @@ def test_the_demo_ends_with_tables_picture_trace_and_verdict(minedraft, staged, 
         "bench.json", "bench-synthetic.json", "rotation.svg", "rotation.trace.json",
     }  # fmt: skip
     assert set(json.loads((out_dir / "bench-synthetic.json").read_text())["modes"]) == {
-        "ar", "ar_2m", "sd", "sd_2m", "psd",
+        "ar", "ar_2m", "ar_all", "sd", "sd_2m", "psd",
     }  # fmt: skip
+    assert "PSD / AR with 2M on the same cores" in text
+    assert [spec.draft for spec in staged] == ["/m/draft", ""], "ar_all has no drafter"
 
 
 @pytest.mark.parametrize(
@@ -92,16 +95,16 @@ def test_the_answers_are_of_different_prompts_from_all_over_the_file(texts, want
     ("token_s", "want"),
     [
         (0.0, "24 prompts x 48 tokens"),
-        (0.03, "8 prompts x 32 tokens"),
+        (0.024, "8 prompts x 32 tokens"),
         (9.0, "8 prompts x 28 tokens"),
     ],
 )
 def test_a_slow_machine_measures_less_and_says_how_much(
     minedraft, staged, fake, tmp_path, monkeypatch, token_s, want
 ):
-    names = ("ar", "ar_2m", "sd", "sd_2m", "psd")
+    names = ("ar", "ar_2m", "ar_all", "sd", "sd_2m", "psd")
 
-    async def calibrated(client, options, *, num_tokens, progress):
+    async def calibrated(client, options, *, num_tokens, all_cores, progress):
         return {name: Speed(0.0, token_s) for name in names}
 
     monkeypatch.setattr("minedraft.cli.demo.calibrate", calibrated)
@@ -110,7 +113,7 @@ def test_a_slow_machine_measures_less_and_says_how_much(
     assert want in result.stdout
     num_prompts, max_tokens = (int(word) for word in want.split() if word.isdigit())
     measured = fake.requests[4:]  # after the streamed answers
-    assert len(measured) == 8 * num_prompts  # every mode once, all but ar once more
+    assert len(measured) == 9 * num_prompts  # every mode once, sd and psd once more
     assert {request.sampling.max_tokens for request in measured} == {max_tokens}
     assert len({str(request.messages) for request in measured}) == num_prompts
 

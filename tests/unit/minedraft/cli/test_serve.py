@@ -113,6 +113,21 @@ def test_workers_get_cores_of_their_own(monkeypatch):
     assert ClusterSpec("t", "d").worker_cpus() == ("", "")
 
 
+def test_the_target_alone_gets_the_cores_of_both_workers_and_all_their_requests(monkeypatch):
+    monkeypatch.setattr("minedraft.cli.cluster.os.sched_getaffinity", lambda _pid: {2, 5, 7, 9})
+    mode = build_mode("psd", 3, 4)
+    for given, cores, threads in (
+        (ClusterSpec("t", "d", mode), "2,5", 2),
+        (ClusterSpec("t", "d", mode, threads=2), "2,5,7,9", 4),
+        (ClusterSpec("t", "d", mode, tp_size=3), "2,5,7,9", 4),
+        (ClusterSpec("t", "d", mode, threads=3), "", 4),  # not enough for both: anywhere
+        (ClusterSpec("t", "d", mode, verifier_cpus="9", drafter_cpus="7"), "9,7", 2),
+    ):
+        alone = given.on_all_cores()
+        assert (alone.verifier_cpus, alone.threads, alone.tp_size) == (cores, threads, 1)
+        assert (alone.draft, alone.mode) == ("", build_mode("ar", 6, 4))
+
+
 @pytest.mark.parametrize(("kind", "takes"), [("model", False), ("synthetic", True)])
 def test_the_coordinator_of_a_test_drafter_takes_debug_requests(kind, takes):
     spec = ClusterSpec("t", "d", drafter_kind=kind)
