@@ -21,6 +21,8 @@ import torch
 from blockbuster import BlockingError, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+from minedraft.model.kernels.c import compile as kernel_objects
+
 torch.set_num_threads(1)
 
 # The machine is shared: no deadline a test. CI draws the same examples every time.
@@ -43,6 +45,12 @@ def pytest_addoption(parser):
         action="store_true",
         help="rewrite golden files and generated documents; the diff is the review",
     )
+
+
+def pytest_configure(config):
+    """Test the C sources as they are, not an object of yesterday's."""
+    if not hasattr(config, "workerinput"):  # the first process of xdist does it for all
+        kernel_objects.build()
 
 
 def pytest_collection_modifyitems(items):

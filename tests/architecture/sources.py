@@ -23,6 +23,12 @@ def source_files() -> tuple[Path, ...]:
     )
 
 
+@cache
+def c_files() -> tuple[Path, ...]:
+    """Every source of the C kernels, relative to the root."""
+    return tuple(sorted(path.relative_to(ROOT) for path in (ROOT / "minedraft").rglob("*.[ch]")))
+
+
 GENERATED = {("minedraft", "v1")}
 LINK = ("minedraft", "services")
 

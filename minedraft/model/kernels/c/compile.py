@@ -93,7 +93,8 @@ def build(
     command: Sequence[str] | None = None,
     machine: str | None = None,
     isas: Sequence[str] | None = None,
-    extra: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    sources: Sequence[Path] = (),
 ) -> list[Path]:
     """Compile every object that this compiler can make; leaves fresh ones alone.
 
@@ -102,7 +103,8 @@ def build(
         command: The compiler; None: `compiler()`.
         machine: Of `FLAGS`; None: this one.
         isas: Which instruction sets; None: all of the machine.
-        extra: More flags, for a sanitizer; then nothing counts as fresh.
+        flags: More flags, for a sanitizer.
+        sources: More sources, for tests. With these or more flags nothing counts as fresh.
 
     Returns:
         The objects, in the order of `FLAGS`. None at all: no compiler, or an unknown machine.
@@ -115,7 +117,7 @@ def build(
     if command is None:
         return []
     wanted = [isa for isa in known if isas is None or isa in isas]
-    stale = [isa for isa in wanted if extra or not is_fresh(isa, directory)]
+    stale = [isa for isa in wanted if flags or sources or not is_fresh(isa, directory)]
     made = {isa for isa in stale if _knows(command, known[isa])}
     directory.mkdir(parents=True, exist_ok=True)
     with (
@@ -124,20 +126,21 @@ def build(
     ):
         units = [
             (source, isa, Path(scratch) / f"{isa}-{source.stem}.o")
-            for isa in wanted if isa in made for source in sorted(SOURCES.glob("*.c"))
+            for isa in wanted if isa in made
+            for source in (*sorted(SOURCES.glob("*.c")), *sources)
         ]  # fmt: skip
 
         def compile_one(unit: tuple[Path, str, Path]) -> None:
             source, isa, target = unit
-            named = (f'-DMD_ISA="{isa}"', f"-DMD_ABI={abi()}u")
-            _run([*command, *COMMON, *known[isa], *extra, *named, "-c", str(source), "-o",
+            named = (f'-DMD_ISA="{isa}"', f"-DMD_ABI={abi()}u", f"-I{SOURCES}")
+            _run([*command, *COMMON, *known[isa], *flags, *named, "-c", str(source), "-o",
                   str(target)])  # fmt: skip
 
         list(pool.map(compile_one, units))
         for isa in sorted(made):
             parts = [str(target) for _, of, target in units if of == isa]
             linked = Path(scratch) / f"{isa}.so"
-            _run([*command, *LINK, *extra, *parts, "-o", str(linked)])
+            _run([*command, *LINK, *flags, *parts, "-o", str(linked)])
             linked.replace(object_path(isa, directory))  # a process that has the old one keeps it
     return [
         object_path(isa, directory) for isa in wanted

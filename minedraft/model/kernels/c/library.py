@@ -51,6 +51,7 @@ class Library:
             )
         if name() != isa.encode():
             raise KernelsError(f"kernels {path}: built for {name().decode()}, want {isa}")
+        self.path = path
         self.isa = isa
 
     def function(self, name: str, *argtypes: type) -> Callable[..., None]:
