@@ -76,21 +76,28 @@ class RequestTable:
     def admit(self, batch: int) -> None:
         """Move waiting requests, oldest first, into batches while places and blocks last.
 
+        An admission promises blocks for all committed tokens and the next one. They stay free
+        until the request has them: it allocates them chunk by chunk, in steps to come.
+
         Args:
             batch: The batch whose next step is being planned.
         """
+        num_owed: int | None = None
         while self.waiting:
             request = self.waiting[0]
             target = self.batches.choose(batch)
+            if target is None:
+                return
+            if num_owed is None:
+                num_owed = self._count_owed()
             # One block of slack for each running request, so that admission does not cause the
             # preemption of those already running.
-            need = self.blocks.blocks_for(request.num_tokens + 1) + self.num_running
-            if target is None or (need > self.blocks.num_free and self.num_running):
+            need = self._prompt_blocks(request)
+            if need + num_owed + self.num_running > self.blocks.num_free and self.num_running:
                 return
+            num_owed += need
             self.waiting.popleft()
             self.batches.add(request.request_id, target)
-            # Before it is one of them: it may be in there from an earlier time.
-            self._prefilling = [r for r in self._prefilling if r.phase is Phase.PREFILLING]
             request.advance(Event.ADMIT)
             self._prefilling.append(request)
             request.row_id = RowId(self._next_row)
@@ -206,6 +213,15 @@ class RequestTable:
         owned += [block for step in self.in_flight.values() for block in step.orphans]
         if len(owned) != len(set(owned)) or len(owned) != self.blocks.num_used:
             raise StateError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
+
+    def _prompt_blocks(self, request: Request) -> int:
+        """Blocks that a request lacks for its committed tokens and the next one."""
+        return max(self.blocks.blocks_for(request.num_tokens + 1) - len(request.block_ids), 0)
+
+    def _count_owed(self) -> int:
+        """Free blocks that admitted requests were promised and have not allocated yet."""
+        self._prefilling = [r for r in self._prefilling if r.phase is Phase.PREFILLING]
+        return sum(self._prompt_blocks(request) for request in self._prefilling)
 
     def _most_promised(self) -> int:
         """A bound of `_count_promised` that is cheap: most plans never come near it.

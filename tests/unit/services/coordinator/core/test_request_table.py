@@ -65,15 +65,50 @@ def test_admission_stops_at_the_first_that_does_not_fit():
 
 
 def test_each_running_request_keeps_a_block_of_slack():
-    table = table_of(num_batches=1, num_blocks=4)
-    requests = arrive(table, 3, num_prompt=3)
+    table = table_of(num_batches=1, num_blocks=5)
+    requests = arrive(table, 4, num_prompt=3)
     table.admit(0)
-    assert table.num_running == 3  # 1 + 2 blocks at the third: three free
-    for request in requests:
+    assert list(table.waiting) == requests[3:]  # two of slack beside the third, three promised
+    for request in requests[:3]:
         assert table.allocate(request, 4)
-    arrive(table, 1, num_prompt=3)
     table.admit(0)
-    assert len(table.waiting) == 1  # one free, 1 + 3 wanted
+    assert list(table.waiting) == requests[3:]  # two free, 1 + 3 wanted
+
+
+def test_an_admission_keeps_what_those_of_the_same_round_were_promised():
+    table = table_of(num_batches=1, num_blocks=10)
+    requests = arrive(table, 4, num_prompt=11)  # three blocks each, with the next token
+    table.admit(0)
+    assert list(table.waiting) == requests[2:], "nine and two of slack for the third: ten free"
+    table.begin_plan()
+    assert all(table.allocate(request, 12) for request in requests[:2])
+    assert table.num_preemptions == 0
+
+
+def test_an_admission_keeps_what_a_prompt_fed_in_chunks_still_needs():
+    table = table_of(num_batches=1, num_blocks=12)
+    (long,) = arrive(table, 1, num_prompt=31)  # eight blocks
+    table.admit(0)
+    table.begin_plan()
+    assert table.allocate(long, 8)  # two of them
+    late = arrive(table, 1, num_prompt=15)  # four
+    table.admit(0)
+    assert list(table.waiting) == late, "ten free: six are promised, one is slack"
+    table.begin_plan()
+    assert table.allocate(long, 31)
+    assert table.num_preemptions == 0
+
+
+def test_one_that_is_admitted_again_is_promised_its_blocks_once():
+    table, requests = crowded()
+    assert table.allocate(requests[0], 5)  # r3 gives way
+    table.blocks = BlockAllocator(10, 4)
+    for request in requests[:3]:
+        request.block_ids = table.blocks.allocate(1)
+    late = arrive(table, 1, num_prompt=3)
+    table.admit(1)
+    assert not table.waiting, "seven free: 2 + 3 for r3, then 1 + 2 + 4 for the new one"
+    assert late[0].phase is Phase.PREFILLING
 
 
 def test_one_that_fills_the_pool_is_admitted_when_it_is_alone():
@@ -113,9 +148,10 @@ def test_only_what_is_missing_is_allocated():
 
 def crowded(num_blocks: int = 4) -> tuple[RequestTable, list[Request]]:
     """Four requests in two batches; each has a block, none is free."""
-    table = table_of(num_blocks=num_blocks)
+    table = table_of(num_blocks=20)
     requests = arrive(table, 4, num_prompt=3)
     table.admit(0)
+    table.blocks = BlockAllocator(num_blocks, 4)  # admission would leave room for growth
     table.begin_plan()
     for request in requests:
         assert table.allocate(request, 4)
@@ -148,7 +184,7 @@ def test_one_that_gave_way_keeps_its_tokens_and_forgets_its_life():
 
 
 def test_one_that_gives_way_again_and_again_is_counted_once_among_those_that_prefill():
-    table = table_of(num_blocks=4)
+    table = table_of(num_blocks=6)
     older, newer = arrive(table, 2)
     table.admit(0)
     decode(older)
@@ -156,7 +192,7 @@ def test_one_that_gives_way_again_and_again_is_counted_once_among_those_that_pre
         decode(newer)
         assert table.allocate(newer, 4)
         table.begin_plan()
-        assert table.allocate(older, 16)
+        assert table.allocate(older, 24)
         assert newer.phase is Phase.WAITING
         table.blocks.free(older.block_ids)
         older.block_ids = []
