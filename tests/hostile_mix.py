@@ -95,6 +95,8 @@ class HostileMix:
             self._steer,
         )
         self.done: Counter[str] = Counter()
+        self._num_ownerless = self._num_ownerless_ended = 0
+        """Guesses without a secret, that began and that ended: anybody may abort such a request."""
         self.watched_id = "nobody"
         """Of a request of somebody else's, to guess."""
 
@@ -179,12 +181,15 @@ class HostileMix:
             resumed=(ResumedSample(0, ()),) if self._rng.random() < 0.5 else (),
         )
         message = public_codec.request_to_proto(guess)
+        self._num_ownerless += not guess.resume_token
+        status = await self._status_of(message.SerializeToString())
+        self._num_ownerless_ended += not guess.resume_token
         # OK: it has ended meanwhile, and its id is free.
-        assert await self._status_of(message.SerializeToString()) in {
-            grpc.StatusCode.ALREADY_EXISTS,
-            grpc.StatusCode.OK,
-        }
-        assert await self._client.abort(self.watched_id) == 0
+        assert status in {grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.OK}
+        num_ended = self._num_ownerless_ended
+        num_aborted = await self._client.abort(self.watched_id)
+        # Another guess may have got a free id just now.
+        assert num_aborted == 0 or self._num_ownerless > num_ended
 
     async def _refused(self, prompt, error: type[MineDraftError], options: dict) -> None:
         try:

@@ -249,18 +249,19 @@ class TextPool:
                 raise
         process = self._process
         worker = _Worker(*await asyncio.open_unix_connection(sock=ours))
+        has_begun = False
         try:
             async with asyncio.timeout(_FORK_S):
                 await worker.reader.readexactly(len(child.HELLO))
+            has_begun = True
         except TimeoutError:
-            worker.writer.close()
             if process is not None and process is self._process:
                 log.warning("text.process_hangs", pid=process.pid)
                 process.kill()
             raise
-        except (OSError, EOFError):
-            worker.writer.close()
-            raise
+        finally:
+            if not has_begun:  # also if this is cancelled: the pool closes while a worker starts
+                worker.writer.close()
         return worker
 
     async def _run_once(self) -> str:

@@ -297,3 +297,25 @@ async def test_a_worker_ends_after_a_large_text_and_its_answer_counts(tmp_path):
         assert texts._idle == []
         assert await chat(texts, "x") == want
         assert texts._idle != [idle]
+
+
+async def test_a_pool_that_ends_while_it_forks_a_worker_closes_the_connection(
+    tmp_path, monkeypatch
+):
+    connect, writers = asyncio.open_unix_connection, []
+
+    async def recorded(**kwargs):
+        reader, writer = await connect(**kwargs)
+        writers.append(writer)
+        return reader, writer
+
+    monkeypatch.setattr(asyncio, "open_unix_connection", recorded)
+    async with pool(directory(tmp_path / "m")) as (texts, _):
+        await asyncio.wait_for(texts._is_up.wait(), 30)
+        os.kill(texts._process.pid, signal.SIGSTOP)  # the worker never says hello
+        asking = asyncio.create_task(encode(texts, "x"))
+        while not writers:  # noqa: ASYNC110 until the worker is asked for
+            await asyncio.sleep(0)
+    assert writers[0].is_closing()
+    with pytest.raises((WorkerUnavailableError, asyncio.CancelledError)):
+        await asking
