@@ -1,4 +1,4 @@
-// activation(gate) * up of gated MLPs, rounded where transformers rounds: behind the activation too.
+/* activation(gate) * up of gated MLPs, rounded where transformers rounds: behind the activation too. */
 #include "pool.h"
 #include "vec.h"
 
@@ -7,7 +7,7 @@ enum { SILU = 0, GELU_TANH = 1, COLUMNS = 512 };
 typedef struct {
   const void *gate_up;
   void *out;
-  int64_t row, width, pieces;  // pieces of COLUMNS to a row
+  int64_t row, width, pieces;  /* pieces of COLUMNS to a row */
   int32_t dtype, kind;
 } act_args;
 
@@ -17,7 +17,7 @@ MD_INLINE v16 activate(v16 x, int32_t kind) {
     v16 e = v16_exp(v16_sub(v16_zero(), x));
     return v16_div(x, v16_add(one, e));
   }
-  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  /* 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
   v16 cube = v16_mul(v16_mul(x, x), x);
   v16 inner = v16_mul(v16_set(0.797884561f), v16_fma(v16_set(0.044715f), cube, x));
   return v16_mul(v16_mul(v16_set(0.5f), x), v16_add(one, v16_tanh(inner)));
@@ -50,8 +50,8 @@ static void act_range(void *ctx, int64_t begin, int64_t end, int32_t thread) {
   }
 }
 
-// gate_up [tokens, 2 * width], rows `row` elements apart; out [tokens, width]; kind 0 SiLU, 1 GELU by
-// tanh.
+/* gate_up [tokens, 2 * width], rows `row` elements apart; out [tokens, width]; kind 0 SiLU, 1 GELU by
+ * tanh. */
 MD_EXPORT int32_t md_act_mul(md_pool *pool, int32_t dtype, int32_t kind, const void *gate_up,
                              int64_t row, void *out, int64_t tokens, int64_t width) {
   if (width < 1 || tokens < 0 || (kind != SILU && kind != GELU_TANH)) return MD_BAD_ARGUMENT;

@@ -1,16 +1,16 @@
-// Causal attention in place: queries of packed rows over the blocks of the pool. No gather, no masks.
-//
-// Positions are taken in chunks that begin at multiples of CHUNK; from chunk to chunk the softmax is
-// rescaled. So all sums of a query run by absolute position, and its bits depend neither on how many
-// queries there are, nor on batch mates, chunks of the prompt, or threads. A position that a query
-// does not see enters nothing, whatever is in it.
+/* Causal attention in place: queries of packed rows over the blocks of the pool. No gather, no masks.
+ *
+ * Positions are taken in chunks that begin at multiples of CHUNK; from chunk to chunk the softmax is
+ * rescaled. So all sums of a query run by absolute position, and its bits depend neither on how many
+ * queries there are, nor on batch mates, chunks of the prompt, or threads. A position that a query
+ * does not see enters nothing, whatever is in it. */
 #include "paged.h"
 #include "pool.h"
 #include "attend_tiles.h"
 
 enum {
-  QUERIES = 48,    // most queries of a block
-  FLOATS = 38400,  // of scratch, on the stack: 150 KB
+  QUERIES = 48,    /* most queries of a block */
+  FLOATS = 38400,  /* of scratch, on the stack: 150 KB */
   MOST_DIM = 4096
 };
 
@@ -20,27 +20,27 @@ typedef struct {
   const void *q;
   md_strides q_at;
   void *out;
-  int64_t heads, group;  // query heads, and those that share a KV head
-  int64_t size, blocks;  // queries of a block, and blocks of the longest row
+  int64_t heads, group;  /* query heads, and those that share a KV head */
+  int64_t size, blocks;  /* queries of a block, and blocks of the longest row */
   int64_t window;
   float scaling, softcap;
 } attend_args;
 
-// What a block of queries keeps while it goes through the chunks.
+/* What a block of queries keeps while it goes through the chunks. */
 typedef struct {
   int64_t count;
   seen sees[QUERIES];
-  float most[QUERIES];   // largest score so far
-  float scale[QUERIES];  // what this chunk multiplies earlier sums by
-  float *sums;           // [count, 16] of the weights, by lanes
-  float *q;              // [count, key_dim], scaled
-  float *scores;         // [count, SCORES], then weights
-  float *out;            // [count, value_row]
+  float most[QUERIES];   /* largest score so far */
+  float scale[QUERIES];  /* what this chunk multiplies earlier sums by */
+  float *sums;           /* [count, 16] of the weights, by lanes */
+  float *q;              /* [count, key_dim], scaled */
+  float *scores;         /* [count, SCORES], then weights */
+  float *out;            /* [count, value_row] */
 } block;
 
 static const float NOTHING = -__builtin_inff();
 
-// The groups of a row from group `begin` to before `end`.
+/* The groups of a row from group `begin` to before `end`. */
 static void find_groups(const attend_args *a, int64_t row, int64_t head, int64_t begin, int64_t end,
                         key_group *groups) {
   const md_layer *l = a->layer;
@@ -60,7 +60,7 @@ MD_INLINE void score(const attend_args *a, block *b, const key_group *groups, in
                      int32_t dtype) {
   const int64_t dim = a->layer->key_dim, lanes = a->layer->lanes;
   const int64_t tiles = (b->count + TILE - 1) / TILE, rows = (b->count + tiles - 1) / tiles;
-  // A query's groups are taken SPAN by SPAN, so that their keys stay in the first cache for all tiles.
+  /* A query's groups are taken SPAN by SPAN, so that their keys stay in the first cache for all tiles. */
   for (int64_t g = 0; g < num; g += SPAN) {
     const int64_t end = g + SPAN < num ? g + SPAN : num;
     for (int64_t i = 0; i < b->count; i += rows) {
@@ -72,13 +72,13 @@ MD_INLINE void score(const attend_args *a, block *b, const key_group *groups, in
   }
 }
 
-// Which lanes of a group a query sees.
+/* Which lanes of a group a query sees. */
 MD_INLINE seen lanes_of(seen sees, const key_group *group) {
   int64_t first = sees.first - group->first, last = sees.last - group->first;
   return (seen){first < 0 ? 0 : first, last < group->count ? last : group->count};
 }
 
-// Turn query i's scores of a chunk into weights, relative to the largest score so far.
+/* Turn query i's scores of a chunk into weights, relative to the largest score so far. */
 static void soften(const attend_args *a, block *b, int64_t i, const key_group *groups, int64_t num) {
   float *scores = b->scores + i * SCORES;
   const v16 nothing = v16_set(NOTHING), cap = v16_set(a->softcap);
@@ -134,7 +134,7 @@ MD_INLINE void weigh(const attend_args *a, block *b, const key_group *groups, in
   }
 }
 
-// Queries `first` to `first + b->count - 1` of a row's, tokens before heads, of one KV head.
+/* Queries `first` to `first + b->count - 1` of a row's, tokens before heads, of one KV head. */
 MD_INLINE void attend_block(const attend_args *a, block *b, int64_t row, int64_t head, int64_t first,
                             int32_t dtype) {
   const md_layer *l = a->layer;
@@ -190,7 +190,7 @@ static void attend_range(void *ctx, int64_t begin, int64_t end, int32_t thread) 
   const int64_t rows = a->step->rows;
   for (int64_t item = begin; item < end; item++) {
     const int64_t row = item % rows, turn = item / rows % a->blocks, head = item / rows / a->blocks;
-    // Early blocks see few keys and late ones many: in turns, so that any range is about as much work.
+    /* Early blocks see few keys and late ones many: in turns, so that any range is about as much work. */
     const int64_t index = turn % 2 ? a->blocks - 1 - turn / 2 : turn / 2, first = index * a->size;
     const int64_t queries = (a->step->cu[row + 1] - a->step->cu[row]) * a->group;
     if (first >= queries) continue;
@@ -202,9 +202,9 @@ static void attend_range(void *ctx, int64_t begin, int64_t end, int32_t thread) 
   }
 }
 
-// softmax(softcap(q k * scaling)) v of each token over its row's positions up to its own, and no more
-// than `window` of them (0: all). softcap 0: none. q: strides in elements; out [tokens, heads,
-// value_dim]. The step's keys and values are in the pool already.
+/* softmax(softcap(q k * scaling)) v of each token over its row's positions up to its own, and no more
+ * than `window` of them (0: all). softcap 0: none. q: strides in elements; out [tokens, heads,
+ * value_dim]. The step's keys and values are in the pool already. */
 MD_EXPORT int32_t md_attend(md_pool *pool, const md_layer *layer, const md_step *step, const void *q,
                             int64_t q_token, int64_t q_head, int64_t heads, void *out, float scaling,
                             float softcap, int64_t window) {

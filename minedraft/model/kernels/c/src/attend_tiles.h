@@ -1,32 +1,32 @@
-// The two products of attention over one chunk of keys, as tiles of registers. A tile only says how
-// many sums run beside each other: every sum is one chain, over features or over positions, rising.
+/* The two products of attention over one chunk of keys, as tiles of registers. A tile only says how
+ * many sums run beside each other: every sum is one chain, over features or over positions, rising. */
 #ifndef MD_ATTEND_TILES_H
 #define MD_ATTEND_TILES_H
 
 #include "vec.h"
 
 enum {
-  TILE = 6,             // most queries of a tile
-  SPAN = 4,             // most vectors beside each other for a query
-  GROUPS = 16,          // groups of 16 positions in a chunk
-  CHUNK = 16 * GROUPS,  // positions; scores of a chunk stay in cache
-  SCORES = CHUNK + 16   // floats from one query's scores to the next: not a power of two
+  TILE = 6,             /* most queries of a tile */
+  SPAN = 4,             /* most vectors beside each other for a query */
+  GROUPS = 16,          /* groups of 16 positions in a chunk */
+  CHUNK = 16 * GROUPS,  /* positions; scores of a chunk stay in cache */
+  SCORES = CHUNK + 16   /* floats from one query's scores to the next: not a power of two */
 };
 
-// Sixteen positions of one KV head in one block.
+/* Sixteen positions of one KV head in one block. */
 typedef struct {
-  const void *keys;    // features `lanes` elements apart
-  const void *values;  // positions `value_row` elements apart
-  int64_t first;       // position
-  int64_t count;       // positions that exist, at most 16
+  const void *keys;    /* features `lanes` elements apart */
+  const void *values;  /* positions `value_row` elements apart */
+  int64_t first;       /* position */
+  int64_t count;       /* positions that exist, at most 16 */
 } key_group;
 
-// Queries first <= key < last see a key.
+/* Queries first <= key < last see a key. */
 typedef struct {
   int64_t first, last;
 } seen;
 
-// scores[r][16 * b + lane] = q[r] . key of groups[b], for R queries and B groups.
+/* scores[r][16 * b + lane] = q[r] . key of groups[b], for R queries and B groups. */
 MD_INLINE void score_tile(int R, int B, int32_t dtype, const float *q, int64_t dim,
                           const key_group *groups, int64_t lanes, float *scores) {
   v16 sums[TILE][SPAN];
@@ -43,7 +43,7 @@ MD_INLINE void score_tile(int R, int B, int32_t dtype, const float *q, int64_t d
     MD_UNROLL for (int b = 0; b < B; b++) v16_store(scores + r * SCORES + 16 * b, sums[r][b]);
 }
 
-// One position's values into the sums of the queries that see it; `all` do, or each is asked.
+/* One position's values into the sums of the queries that see it; `all` do, or each is asked. */
 MD_INLINE void weigh_position(int R, int C, int32_t dtype, const float *weights, const seen *sees,
                               const key_group *group, int64_t n, int64_t at, int all,
                               v16 sums[TILE][SPAN]) {
@@ -56,8 +56,8 @@ MD_INLINE void weigh_position(int R, int C, int32_t dtype, const float *weights,
   }
 }
 
-// out[r][0 .. 16 C) = out[r] * scale[r] + sum of weights[r][key] * value, over the keys that r sees.
-// A key that only some of the R queries see is not multiplied by 0 for the rest: 0 * NaN is NaN.
+/* out[r][0 .. 16 C) = out[r] * scale[r] + sum of weights[r][key] * value, over the keys that r sees.
+ * A key that only some of the R queries see is not multiplied by 0 for the rest: 0 * NaN is NaN. */
 MD_INLINE void weigh_tile(int R, int C, int32_t dtype, const float *weights, const float *scale,
                           const seen *sees, const key_group *groups, int64_t num_groups,
                           int64_t column, int64_t value_row, float *out) {
@@ -91,14 +91,14 @@ MD_INLINE void weigh_tile(int R, int C, int32_t dtype, const float *weights, con
     MD_UNROLL for (int c = 0; c < C; c++) v16_store(out + r * value_row + 16 * c, sums[r][c]);
 }
 
-// Vectors beside each other for R queries: as many as the registers hold.
+/* Vectors beside each other for R queries: as many as the registers hold. */
 #if defined(__AVX512F__)
 #define MD_SPAN(R) ((R) <= 3 ? 4 : 2)
 #else
 #define MD_SPAN(R) ((R) == 1 ? 4 : (R) <= 3 ? 2 : 1)
 #endif
 
-// Calls F(R, S, ...) for constants R = queries and S = the most that R allows of `vectors`.
+/* Calls F(R, S, ...) for constants R = queries and S = the most that R allows of `vectors`. */
 #define MD_TILE(R, F, vectors, ...)                        \
   case R:                                                  \
     if (MD_SPAN(R) >= 4 && (vectors) >= 4) {               \

@@ -1,4 +1,4 @@
-// RMS norm of vectors: hidden states (with the residual added on the way) and heads, in place or not.
+/* RMS norm of vectors: hidden states (with the residual added on the way) and heads, in place or not. */
 #include "pool.h"
 #include "vec.h"
 
@@ -32,7 +32,7 @@ MD_INLINE void norm_vector(const norm_args *a, const void *x, void *residual, vo
     int64_t n = width - j < 16 ? width - j : 16;
     v16 v = v16_mul(v16_load_n(from, j, n, dtype), scale);
     v16 w = v16_load_n(a->weight, j, n, MD_FLOAT32);
-    // As the models do: gemma rounds once, the others before they multiply too.
+    /* As the models do: gemma rounds once, the others before they multiply too. */
     if (a->plus_one)
       w = v16_add(w, one);
     else
@@ -58,8 +58,8 @@ static void norm_range(void *ctx, int64_t begin, int64_t end, int32_t thread) {
   }
 }
 
-// out = norm(x) * weight, of `tokens` x `heads` vectors; with a residual (contiguous), which x is
-// added into first, of that. Strides in elements; out may be x.
+/* out = norm(x) * weight, of `tokens` x `heads` vectors; with a residual (contiguous), which x is
+ * added into first, of that. Strides in elements; out may be x. */
 MD_EXPORT int32_t md_norm(md_pool *pool, int32_t dtype, const void *x, int64_t x_token,
                           int64_t x_head, void *residual, const float *weight, void *out,
                           int64_t out_token, int64_t out_head, int64_t tokens, int64_t heads,

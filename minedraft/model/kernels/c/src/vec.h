@@ -1,6 +1,6 @@
-// Sixteen floats, whatever the instruction set, so that every sum has one order on every CPU: lane =
-// index mod 16, then one fixed tree. Every operation rounds as IEEE says; nothing here contracts.
-// A comparison with NaN is false, so min and max give their second argument then.
+/* Sixteen floats, whatever the instruction set, so that every sum has one order on every CPU: lane =
+ * index mod 16, then one fixed tree. Every operation rounds as IEEE says; nothing here contracts.
+ * A comparison with NaN is false, so min and max give their second argument then. */
 #ifndef MD_VEC_H
 #define MD_VEC_H
 
@@ -9,10 +9,10 @@
 #include "api.h"
 
 #define MD_INLINE static inline __attribute__((always_inline))
-// Unrolls the loops over a tile of registers: without it they spill to memory.
+/* Unrolls the loops over a tile of registers: without it they spill to memory. */
 #define MD_UNROLL _Pragma("GCC unroll 16")
 
-// Each of these defines v16, m16 (a mask of 16 lanes), and the operations that differ.
+/* Each of these defines v16, m16 (a mask of 16 lanes), and the operations that differ. */
 #if defined(__AVX512F__)
 #include "vec_avx512.h"
 #elif defined(__AVX2__)
@@ -30,7 +30,7 @@ MD_INLINE float md_widen(uint16_t x) {
   return f;
 }
 
-// Round to nearest, ties to even; NaN stays NaN.
+/* Round to nearest, ties to even; NaN stays NaN. */
 MD_INLINE uint16_t md_round(float x) {
   uint32_t bits;
   memcpy(&bits, &x, 4);
@@ -61,7 +61,7 @@ MD_INLINE void v16_store_as(void *at, int64_t i, v16 x, int32_t dtype) {
     v16_store((float *)at + i, x);
 }
 
-// The first n of 16 elements, the rest 0; reads nothing behind them.
+/* The first n of 16 elements, the rest 0; reads nothing behind them. */
 MD_INLINE v16 v16_load_first(const void *at, int64_t i, int64_t n, int32_t dtype) {
   float lanes[16] = {0};
   if (dtype == MD_BFLOAT16) {
@@ -85,7 +85,7 @@ MD_INLINE void v16_store_first(void *at, int64_t i, v16 x, int64_t n, int32_t dt
   memcpy((float *)at + i, lanes, (size_t)n * 4);
 }
 
-// n elements, all 16 of them without a detour.
+/* n elements, all 16 of them without a detour. */
 MD_INLINE v16 v16_load_n(const void *at, int64_t i, int64_t n, int32_t dtype) {
   return n == 16 ? v16_load_as(at, i, dtype) : v16_load_first(at, i, n, dtype);
 }
@@ -96,7 +96,7 @@ MD_INLINE void v16_store_n(void *at, int64_t i, v16 x, int64_t n, int32_t dtype)
     v16_store_first(at, i, x, n, dtype);
 }
 
-// What x is once it was stored as dtype.
+/* What x is once it was stored as dtype. */
 MD_INLINE v16 v16_rounded(v16 x, int32_t dtype) {
   return dtype == MD_BFLOAT16 ? v16_round_bf16(x) : x;
 }

@@ -1,4 +1,4 @@
-// vec.h by NEON of aarch64: four quarters of four.
+/* vec.h by NEON of aarch64: four quarters of four. */
 #ifndef MD_VEC_NEON_H
 #define MD_VEC_NEON_H
 
@@ -24,7 +24,7 @@ MD_QUARTERS(v16_add, vaddq_f32(a, b))
 MD_QUARTERS(v16_sub, vsubq_f32(a, b))
 MD_QUARTERS(v16_mul, vmulq_f32(a, b))
 MD_QUARTERS(v16_div, vdivq_f32(a, b))
-// Not vminq and vmaxq, which give NaN where x86 gives the second argument.
+/* Not vminq and vmaxq, which give NaN where x86 gives the second argument. */
 MD_QUARTERS(v16_min, vbslq_f32(vcltq_f32(a, b), a, b))
 MD_QUARTERS(v16_max, vbslq_f32(vcgtq_f32(a, b), a, b))
 #undef MD_QUARTERS
@@ -40,7 +40,7 @@ MD_INLINE v16 v16_load(const float *p) {
 MD_INLINE void v16_store(float *p, v16 x) {
   MD_UNROLL for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, x.q[i]);
 }
-// a * b + c, rounded once.
+/* a * b + c, rounded once. */
 MD_INLINE v16 v16_fma(v16 a, v16 b, v16 c) {
   v16 z;
   MD_UNROLL for (int i = 0; i < 4; i++) z.q[i] = vfmaq_f32(c.q[i], a.q[i], b.q[i]);
@@ -52,7 +52,7 @@ MD_INLINE m16 v16_lt(v16 x, v16 y) {
   MD_UNROLL for (int i = 0; i < 4; i++) z.q[i] = vcltq_f32(x.q[i], y.q[i]);
   return z;
 }
-// The lanes first <= lane < last.
+/* The lanes first <= lane < last. */
 MD_INLINE m16 m16_range(int64_t first, int64_t last) {
   static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   int32x4_t from = vdupq_n_s32((int32_t)first), to = vdupq_n_s32((int32_t)last);
@@ -63,7 +63,7 @@ MD_INLINE m16 m16_range(int64_t first, int64_t last) {
   }
   return z;
 }
-// x where the mask is set, else y.
+/* x where the mask is set, else y. */
 MD_INLINE v16 v16_select(m16 mask, v16 x, v16 y) {
   v16 z;
   MD_UNROLL for (int i = 0; i < 4; i++) z.q[i] = vbslq_f32(mask.q[i], x.q[i], y.q[i]);
@@ -74,7 +74,7 @@ MD_INLINE v16 v16_abs(v16 x) {
   MD_UNROLL for (int i = 0; i < 4; i++) x.q[i] = vabsq_f32(x.q[i]);
   return x;
 }
-// x * 2^n for n that came out of v16_round_to_int; x and the product normal.
+/* x * 2^n for n that came out of v16_round_to_int; x and the product normal. */
 MD_INLINE v16 v16_scale2(v16 x, v16 magic) {
   MD_UNROLL for (int i = 0; i < 4; i++) {
     uint32x4_t n = vshlq_n_u32(vreinterpretq_u32_f32(magic.q[i]), 23);
@@ -90,7 +90,7 @@ MD_INLINE v16 v16_load_bf16(const uint16_t *p) {
   return z;
 }
 
-// Sixteen pairs of bf16: the first and the second of each.
+/* Sixteen pairs of bf16: the first and the second of each. */
 MD_INLINE v16 v16_even_bf16(const uint16_t *p) {
   v16 z;
   MD_UNROLL for (int i = 0; i < 4; i++) {
@@ -108,7 +108,7 @@ MD_INLINE v16 v16_odd_bf16(const uint16_t *p) {
   return z;
 }
 
-// Rounded to bf16, ties to even.
+/* Rounded to bf16, ties to even. */
 MD_INLINE v16 v16_round_bf16(v16 x) {
   MD_UNROLL for (int i = 0; i < 4; i++) {
     uint32x4_t bits = vreinterpretq_u32_f32(x.q[i]);
@@ -128,7 +128,7 @@ MD_INLINE void v16_store_bf16(uint16_t *p, v16 x) {
 
 MD_INLINE float md_sqrt(float x) { return vget_lane_f32(vsqrt_f32(vdup_n_f32(x)), 0); }
 
-// ((0+8)+(4+12)) + ((2+10)+(6+14)), likewise the odd lanes, then their sum.
+/* ((0+8)+(4+12)) + ((2+10)+(6+14)), likewise the odd lanes, then their sum. */
 MD_INLINE float v16_sum(v16 x) {
   float32x4_t b = vaddq_f32(vaddq_f32(x.q[0], x.q[2]), vaddq_f32(x.q[1], x.q[3]));
   float32x2_t c = vadd_f32(vget_low_f32(b), vget_high_f32(b));

@@ -1,4 +1,4 @@
-// Puts the keys and values of a step's tokens into the pool: rotated on the way, or as they are.
+/* Puts the keys and values of a step's tokens into the pool: rotated on the way, or as they are. */
 #include "paged.h"
 #include "pool.h"
 #include "vec.h"
@@ -6,16 +6,16 @@
 typedef struct {
   const md_layer *layer;
   const md_step *step;
-  void *q;  // NULL: nothing is rotated
+  void *q;  /* NULL: nothing is rotated */
   const void *k, *v;
   int64_t q_heads;
   md_strides q_at, k_at, v_at;
-  int64_t k_feature, v_feature;  // strides of features
-  const float *cos, *sin;        // [tokens, half]
+  int64_t k_feature, v_feature;  /* strides of features */
+  const float *cos, *sin;        /* [tokens, half] */
   int64_t half;
 } write_args;
 
-// Features j and half + j turn together. Each product is rounded, as in transformers.
+/* Features j and half + j turn together. Each product is rounded, as in transformers. */
 MD_INLINE void rotate(void *x, const float *cos, const float *sin, int64_t half, int32_t dtype) {
   for (int64_t j = 0; j < half; j += 16) {
     int64_t n = half - j < 16 ? half - j : 16;
@@ -70,8 +70,8 @@ static void write_range(void *ctx, int64_t begin, int64_t end, int32_t thread) {
     for (int64_t t = begin; t < end; t++) write_token(w, t, MD_FLOAT32);
 }
 
-// qkv [tokens, (q_heads + 2 * kv_heads) * D], rows `row` elements apart: queries and keys are rotated
-// in place, then keys and values are copied into the pool. cos, sin [tokens, half].
+/* qkv [tokens, (q_heads + 2 * kv_heads) * D], rows `row` elements apart: queries and keys are rotated
+ * in place, then keys and values are copied into the pool. cos, sin [tokens, half]. */
 MD_EXPORT int32_t md_rope_write(md_pool *pool, const md_layer *layer, const md_step *step, void *qkv,
                                 int64_t row, int64_t q_heads, const float *cos, const float *sin,
                                 int64_t half) {
@@ -85,7 +85,7 @@ MD_EXPORT int32_t md_rope_write(md_pool *pool, const md_layer *layer, const md_s
   return MD_OK;
 }
 
-// Keys and values as they are: any strides, in elements.
+/* Keys and values as they are: any strides, in elements. */
 MD_EXPORT int32_t md_write(md_pool *pool, const md_layer *layer, const md_step *step, const void *k,
                            int64_t k_token, int64_t k_head, int64_t k_feature, const void *v,
                            int64_t v_token, int64_t v_head, int64_t v_feature) {
