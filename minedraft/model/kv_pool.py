@@ -69,6 +69,10 @@ class KVPool:
         """Layers."""
         return len(self._keys)
 
+    def num_kv_heads(self, layer: int) -> int:
+        """Hkv of a layer."""
+        return self._keys[layer].shape[1]
+
     @property
     def num_bytes(self) -> int:
         """Bytes of keys and values together."""
@@ -85,11 +89,11 @@ class KVPool:
         Args:
             layer: `layer_idx`.
             rows: [T * Hkv] int64, (block * Hkv + head) * block_size + offset of each token's heads.
-            key: [Hkv, T, Dk] in the pool's dtype.
-            value: [Hkv, T, Dv] likewise.
+            key: [T, Hkv, Dk] in the pool's dtype.
+            value: [T, Hkv, Dv] likewise.
         """
-        self._key_rows[layer].index_copy_(0, rows, key.transpose(0, 1).flatten(0, 1))
-        self._value_rows[layer].index_copy_(0, rows, value.transpose(0, 1).flatten(0, 1))
+        self._key_rows[layer].index_copy_(0, rows, key.flatten(0, 1))
+        self._value_rows[layer].index_copy_(0, rows, value.flatten(0, 1))
 
     def gather(
         self, layer: int, pages: Tensor, num_rows: int, num_kv_heads: int

@@ -19,12 +19,13 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from minedraft.errors import ModelError, WorkerUnavailableError
+from minedraft.errors import ModelError
 from minedraft.model.architecture import max_model_len, probe, refuse_config
 from minedraft.model.attention import ATTENTION_NAME
+from minedraft.model.blocks.stored_linear import store_linears
 from minedraft.model.directory import open_directory
+from minedraft.model.kernels.torch_maker import TorchKernels
 from minedraft.model.kv_pool import KVPool
-from minedraft.model.packed_linear import pack_linears
 from minedraft.model.parallel.group import together
 from minedraft.model.parallel.plan import share_heads
 from minedraft.model.parallel.shard import shard_model
@@ -62,7 +63,6 @@ def load_runner(
     num_blocks: int,
     block_size: int = 16,
     device: str = "cpu",
-    prepack: bool = True,
     self_test: bool = True,
     ranks: RankGroup | None = None,
 ) -> ModelRunner:
@@ -74,7 +74,6 @@ def load_runner(
         num_blocks: KV blocks of the pool, at least one.
         block_size: Positions a block holds, at least one.
         device: A torch device. The CPU is proven; CUDA takes the same path, unproven.
-        prepack: On CPU, let oneDNN reorder linear weights where that measures faster.
         self_test: Compare the paged path with the model's own forward pass before returning
             (about a second for 135M parameters).
         ranks: Keep only this rank's slices; every rank of the group must load the same. Each opens
@@ -89,18 +88,10 @@ def load_runner(
         raise ModelError(f"model {path}: num_blocks={num_blocks}, block_size={block_size}: under 1")
     directory = open_directory(path)
     target = _device(directory, device)
-    pack = prepack and target.type == "cpu"
     if self_test and dtype != "float32" and _weight_bytes(directory) <= FP32_PROOF_BYTES:
         # bf16 rounding hides small mistakes, so the same path is proven in fp32 and let go again.
-        _load(directory, "float32", 1, block_size, target, self_test, ranks, pack=False)
-    if pack:
-        try:
-            return _load(
-                directory, dtype, num_blocks, block_size, target, self_test, ranks, pack=True
-            )
-        except _PackingError as err:
-            log.warning("model.packing_refused", path=str(directory.path), reason=str(err))
-    return _load(directory, dtype, num_blocks, block_size, target, self_test, ranks, pack=False)
+        _load(directory, "float32", 1, block_size, target, self_test, ranks)
+    return _load(directory, dtype, num_blocks, block_size, target, self_test, ranks)
 
 
 def refuse_ranks(path: str | Path, size: int) -> None:
@@ -115,22 +106,6 @@ def refuse_ranks(path: str | Path, size: int) -> None:
     share_heads(directory.path, config, size)
 
 
-class _PackingError(Exception):
-    """The packed model computes other logits than the dense one; the loader then loads it dense."""
-
-
-@contextmanager
-def _packing_refused(*, is_packed: bool) -> Iterator[None]:
-    try:
-        yield
-    except WorkerUnavailableError:
-        raise
-    except Exception as err:
-        if is_packed:
-            raise _PackingError(str(err)) from err
-        raise
-
-
 def _load(  # noqa: PLR0917 called twice, above
     directory: ModelDirectory,
     dtype: str,
@@ -139,8 +114,6 @@ def _load(  # noqa: PLR0917 called twice, above
     device: torch.device,
     self_test: bool,  # noqa: FBT001 called twice, above
     ranks: RankGroup | None,
-    *,
-    pack: bool,
 ) -> ModelRunner:
     path = directory.path
     config = _read_config(directory)
@@ -161,20 +134,19 @@ def _load(  # noqa: PLR0917 called twice, above
     if ranks is not None:
         found = probe(path, model, config)  # this rank's share of each layer's heads
     layers = [found.layers[i] for i in sorted(found.layers)]
-    if pack:
-        with together(ranks):
-            pack_linears(model)
+    kernels = TorchKernels(DTYPES[dtype])
+    store_linears(model, kernels)
 
     def runner(blocks: int) -> ModelRunner:
         pool = KVPool(
             layers, num_blocks=blocks, block_size=block_size, dtype=DTYPES[dtype], device=device
         )
-        return ModelRunner(model, pool, info=info, device=device)
+        return ModelRunner(model, pool, kernels=kernels, info=info, device=device)
 
     if wanted is not None:
-        with _packing_refused(is_packed=pack), together(ranks):
+        with together(ranks):
             error = compare(path, runner(blocks_needed(wanted, block_size)), wanted)
-        log.debug("model.self_test", path=str(path), relative_error=error, packed=pack)
+        log.debug("model.self_test", path=str(path), relative_error=error)
     if head is not None:
         head.everywhere = False  # from here on only rank 0 needs logits
     return runner(num_blocks)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from minedraft.model.kernels.interface import Kernels
     from minedraft.model.kv_pool import KVPool
     from minedraft.types import ModelInfo
 
@@ -38,12 +39,19 @@ class ModelRunner:
     Args:
         model: Loaded with `minedraft.model.attention.ATTENTION_NAME`, in eval mode.
         pool: Its keys and values.
+        kernels: The arithmetic.
         info: What the model is.
         device: Where model and pool live.
     """
 
     def __init__(
-        self, model: PreTrainedModel, pool: KVPool, *, info: ModelInfo, device: torch.device
+        self,
+        model: PreTrainedModel,
+        pool: KVPool,
+        *,
+        kernels: Kernels,
+        info: ModelInfo,
+        device: torch.device,
     ) -> None:
         self.info = info
         self.device = device
@@ -57,6 +65,7 @@ class ModelRunner:
         self._model = model
         self._head = model.get_output_embeddings()
         self._pool = pool
+        self._kernels = kernels
 
     def forward(self, rows: Sequence[RowInput]) -> Tensor:
         """Feed every row's tokens, write their keys and values, return the logits asked for.
@@ -141,7 +150,7 @@ class ModelRunner:
                 raise StateError(
                     f"token_ids: {low}..{high} is outside 0..{self.info.vocab_size - 1}"
                 )
-            step, witness = PagedStep(meta, self._pool), Witness()
+            step, witness = PagedStep(meta, self._pool, self._kernels), Witness()
             with self.lead(rows), self._head.register_forward_pre_hook(witness.look):
                 for block, offset in meta.stale:
                     self._pool.clear(block, offset)
@@ -154,7 +163,7 @@ class ModelRunner:
                 ).logits[0]
             if witness.is_sound(step.last):
                 return cast("Tensor", logits), []
-            return cast("Tensor", logits), witness.unsound_rows(rows, meta.order, step.last)
+            return cast("Tensor", logits), witness.unsound_rows(rows, step.last)
 
 
 def _alone(_rows: Sequence[RowInput]) -> AbstractContextManager[None]:

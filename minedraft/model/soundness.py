@@ -35,29 +35,25 @@ class Witness:
         """Whether the whole input is finite.
 
         Args:
-            last: Keys and values of the last layer, [Hkv, T, D] each.
+            last: What holds the keys and values of the last layer, [T, ...] each.
         """
-        total = last[0].sum() + last[1].sum()
-        if self._hidden is not None:
-            total = total + self._hidden.sum()
+        looked_at = last if self._hidden is None else (*last, self._hidden)
+        total = sum(float(x.sum()) for x in looked_at)
         # A sum of finite numbers may overflow: then the rows are looked at for nothing.
-        return math.isfinite(float(total))
+        return math.isfinite(total)
 
-    def unsound_rows(
-        self, rows: Sequence[RowInput], order: Sequence[int], last: Sequence[Tensor]
-    ) -> list[int]:
+    def unsound_rows(self, rows: Sequence[RowInput], last: Sequence[Tensor]) -> list[int]:
         """Indices of the rows in which something is not finite, rising.
 
         Args:
             rows: Of the pass.
-            order: Index of each row, as they are packed.
             last: As in `is_sound`.
         """
-        tokens = torch.stack([x.isfinite().all(-1).all(0) for x in last]).all(0).tolist()  # [T]
+        tokens = torch.stack([x.flatten(1).isfinite().all(-1) for x in last]).all(0).tolist()  # [T]
         unsound = set()
         at = 0
-        for index in order:
-            length = len(rows[index].token_ids)
+        for index, row in enumerate(rows):
+            length = len(row.token_ids)
             if not all(tokens[at : at + length]):
                 unsound.add(index)
             at += length

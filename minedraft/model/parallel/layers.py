@@ -1,7 +1,7 @@
 """Layers of one rank: a slice of the weight, and the collective that joins the slices.
 
-Linear slices stay plain `nn.Linear`s, alone or inside these modules, so that packing and fusing
-(`minedraft.model.packed_linear`) find them as they find those of a whole model.
+Linear slices stay plain `nn.Linear`s, alone or inside these modules, so that the loader hands them
+to the kernels as it does those of a whole model.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minedraft.errors import ModelError
-from minedraft.model.attention import AttentionOptions, _attend, _products_pay, paged_attention
+from minedraft.model.attention import AttentionOptions, paged_attention
 
 Q = torch.zeros(1, 2, 3, 4)
 
@@ -46,28 +46,3 @@ def test_options_reach_the_step_and_harmless_ones_pass():
     assert spy.seen == (3, AttentionOptions(0.3, 7, 2.0))
     call(paged=spy)
     assert spy.seen[1].scaling == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("queries", [3, 15])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_and_sdpa_agree(dtype, queries, monkeypatch):
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(2, 3, n, 8).to(dtype) for n in (queries, 20, 20))
-    mask = torch.zeros(2, 3, queries, 20, dtype=dtype)
-    mask[..., 13:] = float("-inf")
-    options = AttentionOptions(0.35)
-    got = []
-    for pays in (True, False):
-        monkeypatch.setattr("minedraft.model.attention._products_pay", lambda *a, p=pays: p)
-        got.append(_attend(q, k, v, mask, options))
-    torch.testing.assert_close(*got, rtol=2e-2, atol=1e-5 if dtype == torch.float32 else 2e-2)
-
-
-def test_products_serve_bf16_and_few_queries_only():
-    def pays(dtype, queries):
-        q, k = torch.empty(2, 3, queries, 8, dtype=dtype), torch.empty(2, 3, 20, 8, dtype=dtype)
-        return _products_pay(q, k, torch.empty(2, 3, queries, 20, dtype=dtype))
-
-    assert pays(torch.bfloat16, 15)
-    assert pays(torch.float32, 3)
-    assert not pays(torch.float32, 15)

@@ -13,9 +13,10 @@ def test_what_is_written_is_gathered_per_head_in_order_of_positions():
     key, value = torch.randn(2, 4, 3), torch.randn(2, 4, 5)
     blocks, heads = [3, 3, 1, 1], 2
     rows = [(b * heads + h) * 2 + t % 2 for t, b in enumerate(blocks) for h in range(heads)]
-    pool.write(0, torch.tensor(rows), key, value)
+    pool.write(0, torch.tensor(rows), key.transpose(0, 1), value.transpose(0, 1))
     pages = torch.tensor([b * heads + h for h in range(heads) for b in (3, 1)])
     keys, values = pool.gather(0, pages, 1, heads)
     assert torch.equal(keys[0], key)
     assert torch.equal(values[0], value)
+    assert pool.num_kv_heads(0) == 2
     assert pool.num_bytes == 4 * 2 * 2 * (3 + 5) * 4

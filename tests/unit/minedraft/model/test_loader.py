@@ -45,33 +45,29 @@ def test_without_a_tokenizer_the_fingerprint_is_empty(tmp_path):
     assert load_runner(path, num_blocks=1).info.tokenizer_fingerprint == ""
 
 
-@pytest.mark.parametrize("prepack", [False, True])
-def test_bf16_runs_and_is_near_fp32(llama, prepack):
+def test_bf16_runs_and_is_near_fp32(llama):
     ids = [5, 9, 40, 3, 77]
-    runner = load_runner(llama, dtype="bfloat16", num_blocks=2, prepack=prepack)
+    runner = load_runner(llama, dtype="bfloat16", num_blocks=2)
     got = runner.forward([RowInput(ids, 0, [1], 5)])
     assert got.dtype == torch.bfloat16
     want = own_logits(llama, ids)
     assert (got.float() - want).norm() / want.norm() < 0.05
 
 
-@pytest.mark.parametrize("prepack", [False, True])
-def test_prepacking_changes_no_logits_beyond_rounding(llama, prepack):
+def test_the_logits_are_the_models_own_but_for_rounding(llama):
     ids = list(range(20, 60))
-    runner = load_runner(llama, num_blocks=4, prepack=prepack)
-    got = runner.forward([RowInput(ids, 0, [3, 0, 2], 40)])
+    got = load_runner(llama, num_blocks=4).forward([RowInput(ids, 0, [3, 0, 2], 40)])
     torch.testing.assert_close(got, own_logits(llama, ids), rtol=1e-4, atol=1e-3)
 
 
-def test_a_packed_model_that_computes_something_else_is_served_dense(llama, monkeypatch):
-    def spoil(model):
+def test_kernels_that_compute_something_else_are_refused(llama, monkeypatch):
+    def spoil(model, kernels):
         with torch.no_grad():
             model.model.layers[0].self_attn.v_proj.weight.mul_(2)
 
-    monkeypatch.setattr(loader, "pack_linears", spoil)
-    ids = [5, 9, 40]
-    got = load_runner(llama, num_blocks=1).forward([RowInput(ids, 0, [0], 3)])
-    torch.testing.assert_close(got, own_logits(llama, ids), rtol=1e-4, atol=1e-3)
+    monkeypatch.setattr(loader, "store_linears", spoil)
+    with pytest.raises(ModelError, match="differs from the model's own"):
+        load_runner(llama, num_blocks=1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -93,7 +93,7 @@ def test_logits_come_in_the_order_of_the_rows_whatever_their_lengths(models):
 
 def test_rows_of_very_different_context_are_split_and_still_right(models, monkeypatch):
     path, runner = models("mistral_window")
-    monkeypatch.setattr("minedraft.model.step_meta.SPLIT_SAVING", 1)
+    monkeypatch.setattr("minedraft.model.kernels.torch_attention.SPLIT_SAVING", 1)
     long, short = tokens(1), tokens(2, 6)
     ta, tb = tables(2, 24, 96)
     runner.forward([RowInput(long[:86], 0, ta, 0), RowInput(short[:4], 0, tb, 0)])

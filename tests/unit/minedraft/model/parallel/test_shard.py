@@ -12,6 +12,8 @@ from structlog.testing import capture_logs
 from minedraft.errors import ModelError
 from minedraft.model import loader
 from minedraft.model.batch import RowInput
+from minedraft.model.blocks.stored_linear import StoredLinear
+from minedraft.model.kernels import torch_maker
 from minedraft.model.loader import load_runner, refuse_ranks
 from minedraft.model.self_test import Reference
 from tests.rank_threads import rank_threads as rank_threads  # noqa: PLC0414 a fixture
@@ -40,19 +42,22 @@ def steps():
 
 
 def num_elements(model):
-    return sum({id(p): p.numel() for p in model.parameters()}.values())
+    """Elements of the weights, stored or not; a tied head counts as a weight of its own."""
+    kept = [m.stored for m in model.modules() if isinstance(m, StoredLinear)]
+    stored = sum(one.num_bytes // 4 for one in kept)
+    return stored + sum({id(p): p.numel() for p in model.parameters()}.values())
 
 
-def run(path, group=None, *, prepack=True):
+def run(path, group=None):
     """Logits of every step, and the elements that the runner's weights and cache hold."""
-    runner = load_runner(path, num_blocks=48, block_size=BLOCK, ranks=group, prepack=prepack)
+    runner = load_runner(path, num_blocks=48, block_size=BLOCK, ranks=group)
     logits = [runner.forward(rows) for rows in steps()]
     return logits, num_elements(runner._model), runner._pool.num_bytes
 
 
-def check(path, size, rank_threads, *, prepack=True):
-    wanted, *_ = run(path, prepack=prepack)
-    (first, *_), *_ = rank_threads.run(size, lambda group: run(path, group, prepack=prepack))
+def check(path, size, rank_threads):
+    wanted, *_ = run(path)
+    (first, *_), *_ = rank_threads.run(size, lambda group: run(path, group))
     for got, want in zip(first, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
         assert torch.equal(got.argmax(-1), want.argmax(-1))
@@ -61,10 +66,6 @@ def check(path, size, rank_threads, *, prepack=True):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_ranks_compute_what_one_does(name, tmp_path, rank_threads):
     check(save_family(name, tmp_path / name), 2, rank_threads)
-
-
-def test_dense_layers_are_cut_like_packed_ones(tmp_path, rank_threads):
-    check(save_family("qwen2", tmp_path / "m"), 2, rank_threads, prepack=False)
 
 
 def save_biased(path):
@@ -138,7 +139,7 @@ def test_ranks_are_compared_with_the_whole_model_on_the_cpu_up_to_a_size(
     monkeypatch.setattr(loader, "compare", lambda *_: 0.0)
     with capture_logs() as logs:
         load_runner(path, num_blocks=8, device=device, ranks=Alone())
-    whole = num_elements(load_runner(path, num_blocks=8, self_test=False, prepack=False)._model)
+    whole = num_elements(load_runner(path, num_blocks=8, self_test=False)._model)
     assert seen == [({"cpu"}, whole)] * is_compared
     skipped = [line["path"] for line in logs if line["event"] == "model.self_test_skipped"]
     assert skipped == [str(path)] * (not is_compared)
@@ -179,15 +180,17 @@ def test_three_ranks_share_nine_heads_over_three(tmp_path, rank_threads):
 
 def test_a_rank_holds_its_share_only(tmp_path, rank_threads):
     path = save_family("llama", tmp_path / "m")
-    _, whole, whole_cache = run(path, prepack=False)
-    shares = rank_threads.run(2, lambda group: run(path, group, prepack=False))
+    _, whole, whole_cache = run(path)
+    shares = rank_threads.run(2, lambda group: run(path, group))
     for _, weights, cache in shares:
         assert weights < 0.51 * whole
         assert cache == whole_cache / 2
     assert sum(weights for _, weights, _ in shares) >= whole  # norms are on both
 
 
-def test_a_tied_head_stays_tied_where_the_vocabulary_divides(tmp_path, rank_threads):
+def test_a_tied_head_stays_tied_where_the_vocabulary_divides(tmp_path, rank_threads, monkeypatch):
+    """As on a device where weights are stored as they are."""
+    monkeypatch.setattr(torch_maker, "packing_works", lambda _dtype: False)
     config = FAMILIES["gemma2_softcap"]()
     config.vocab_size = 132
     from transformers import AutoModelForCausalLM
@@ -196,8 +199,9 @@ def test_a_tied_head_stays_tied_where_the_vocabulary_divides(tmp_path, rank_thre
     AutoModelForCausalLM.from_config(config).save_pretrained(path)
 
     def work(group):
-        model = load_runner(path, num_blocks=8, ranks=group, prepack=False)._model
-        return model.lm_head.linear.weight is model.model.embed_tokens.embedding.weight
+        model = load_runner(path, num_blocks=8, ranks=group)._model
+        embedding = model.model.embed_tokens.embedding.weight
+        return model.lm_head.linear.stored._weight.data_ptr() == embedding.data_ptr()
 
     assert rank_threads.run(2, work) == [True, True]
 
