@@ -98,8 +98,9 @@ test-fast: $(STAMP) ## without the slow tests
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
 
 # What a CPU without AVX-512 and bf16 units has, on any: as many of the tests as fit into a minute.
-AVX2_TESTS := $(addprefix tests/unit/minedraft/model/test_,packed_linear.py loader.py runner.py \
+AVX2_TESTS := $(addprefix tests/unit/minedraft/model/test_,loader.py runner.py \
   attention.py self_test.py sampling.py gumbel_max.py soundness.py) \
+  tests/unit/minedraft/model/kernels tests/unit/minedraft/model/blocks \
   tests/unit/services/verifier/test_acceptance.py
 test-avx2: $(STAMP) ## what computes, as on a CPU with AVX2 only
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
