@@ -44,6 +44,25 @@ class EngineWorld:
         self.draft_plans: deque[DraftPlan] = deque()
         self.verify_plans: list[VerifyPlan] = []
 
+    @classmethod
+    def drafting(cls, mode: Mode = Mode(1, 4, 4)) -> EngineWorld:  # noqa: B008
+        """One with a verifier and drafter 1."""
+        world = cls(mode)
+        world.verifier_up()
+        world.drafter_up(1)
+        return world
+
+    def submit(self, *samples: Sample) -> None:
+        """Each is a request of its own."""
+        for sample in samples:
+            self.engine.submit([sample])
+
+    def step(self, count: int = 1) -> None:
+        """The drafters do what they were told, then the verifier its next step."""
+        for _ in range(count):
+            self.draft()
+            self.verify()
+
     def verifier_up(self, num_blocks: int = 60) -> None:
         self.verifier = VerifierDouble(num_blocks=num_blocks)
         self.engine.verifier_up(self.verifier.info, self.take_verify)
@@ -95,8 +114,7 @@ class EngineWorld:
         for _ in range(max_steps):
             if self.core.is_idle:
                 return
-            self.draft()
-            self.verify()
+            self.step()
         raise AssertionError("requests are live and nothing moves")
 
 

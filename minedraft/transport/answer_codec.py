@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
 from minedraft.errors import ProtocolError
 from minedraft.plans import (
     DraftResult,
@@ -20,6 +22,11 @@ from minedraft.transport.plan_codec import (
 )
 from minedraft.types import RowError, RowId
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Answer = TypeVar("Answer")
 
 _ROW_ERRORS = {RowError.NON_FINITE: verifier_pb2.ROW_ERROR_NON_FINITE}
 _ROW_ERRORS_BACK = {number: error for error, number in _ROW_ERRORS.items()}
@@ -81,58 +88,18 @@ def verify_answer_from_proto(
     Raises:
         ProtocolError: a message kind this version does not know, or a number out of range.
     """
-    match response.WhichOneof("message"):
-        case "result":
-            result = response.result
-            ranges.check_counts(result.rows)
-            verified = VerifyResult(
-                step_id=result.step_id,
-                batch=result.batch,
-                rows=tuple(_row_result(row) for row in result.rows),
-                timing=timing_from_proto(result.timing),
-                num_stale_drafts=result.num_stale_drafts,
-            )
-            ranges.check_verify_result(verified)
-            return verified
-        case "begun":
-            begun = StepBegun(response.begun.step_id, response.begun.batch)
-            ranges.check_step_begun(begun)
-            return begun
-        case "link_lost":
-            return LinkLost(response.link_lost.epoch, response.link_lost.reason)
-        case other:
-            raise ProtocolError(f"verifier session: unknown answer {other!r}")
+    return _answer(response, "verifier", _VERIFIER_ANSWERS)
 
 
 def draft_answer_from_proto(
     response: drafter_pb2.DrafterSessionResponse,
 ) -> DraftResult | LinkLost | WorkerUsage:
-    """Session message -> result or link loss.
+    """Session message -> result, link loss, or usage.
 
     Raises:
         ProtocolError: a message kind this version does not know, or a number out of range.
     """
-    match response.WhichOneof("message"):
-        case "result":
-            result = response.result
-            drafted = DraftResult(
-                step_id=result.step_id,
-                batch=result.batch,
-                num_draft_tokens=result.num_draft_tokens,
-                num_rows=result.num_rows,
-                timing=timing_from_proto(result.timing),
-                epoch=result.epoch,
-                num_behind=result.num_behind,
-                num_broken=result.num_broken,
-            )
-            ranges.check_draft_result(drafted)
-            return drafted
-        case "link_lost":
-            return LinkLost(response.link_lost.epoch, response.link_lost.reason)
-        case "usage":
-            return usage_codec.usage_from_proto(response.usage)
-        case other:
-            raise ProtocolError(f"drafter session: unknown answer {other!r}")
+    return _answer(response, "drafter", _DRAFTER_ANSWERS)
 
 
 def link_lost_to_verifier_answer(lost: LinkLost) -> verifier_pb2.VerifierSessionResponse:
@@ -143,6 +110,55 @@ def link_lost_to_verifier_answer(lost: LinkLost) -> verifier_pb2.VerifierSession
 def link_lost_to_drafter_answer(lost: LinkLost) -> drafter_pb2.DrafterSessionResponse:
     """LinkLost -> the drafter's session message."""
     return drafter_pb2.DrafterSessionResponse(link_lost=_link_lost(lost))
+
+
+def _answer(
+    response: verifier_pb2.VerifierSessionResponse | drafter_pb2.DrafterSessionResponse,
+    role: str,
+    decoders: Mapping[str, Callable[[Any], Answer]],
+) -> Answer:
+    kind = response.WhichOneof("message")
+    if kind not in decoders:
+        raise ProtocolError(f"{role} session: unknown answer {kind!r}")
+    return decoders[kind](getattr(response, kind))
+
+
+def _verify_result(message: verifier_pb2.VerifyResult) -> VerifyResult:
+    ranges.check_counts(message.rows)
+    result = VerifyResult(
+        step_id=message.step_id,
+        batch=message.batch,
+        rows=tuple(_row_result(row) for row in message.rows),
+        timing=timing_from_proto(message.timing),
+        num_stale_drafts=message.num_stale_drafts,
+    )
+    ranges.check_verify_result(result)
+    return result
+
+
+def _step_begun(message: verifier_pb2.StepBegun) -> StepBegun:
+    begun = StepBegun(message.step_id, message.batch)
+    ranges.check_step_begun(begun)
+    return begun
+
+
+def _draft_result(message: drafter_pb2.DraftResult) -> DraftResult:
+    result = DraftResult(
+        step_id=message.step_id,
+        batch=message.batch,
+        num_draft_tokens=message.num_draft_tokens,
+        num_rows=message.num_rows,
+        timing=timing_from_proto(message.timing),
+        epoch=message.epoch,
+        num_behind=message.num_behind,
+        num_broken=message.num_broken,
+    )
+    ranges.check_draft_result(result)
+    return result
+
+
+def _link_lost_from(message: types_pb2.LinkLost) -> LinkLost:
+    return LinkLost(message.epoch, message.reason)
 
 
 def _row_result(row: verifier_pb2.RowResult) -> RowResult:
@@ -161,3 +177,15 @@ def _row_result(row: verifier_pb2.RowResult) -> RowResult:
 
 def _link_lost(lost: LinkLost) -> types_pb2.LinkLost:
     return types_pb2.LinkLost(epoch=lost.epoch, reason=lost.reason)
+
+
+_VERIFIER_ANSWERS: Final[Mapping[str, Callable[[Any], VerifyResult | StepBegun | LinkLost]]] = {
+    "result": _verify_result,
+    "begun": _step_begun,
+    "link_lost": _link_lost_from,
+}
+_DRAFTER_ANSWERS: Final[Mapping[str, Callable[[Any], DraftResult | LinkLost | WorkerUsage]]] = {
+    "result": _draft_result,
+    "link_lost": _link_lost_from,
+    "usage": usage_codec.usage_from_proto,
+}

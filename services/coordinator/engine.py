@@ -19,7 +19,6 @@ from minedraft.errors import MineDraftError, NonFiniteError, ProtocolError, Stat
 from minedraft.services.coordinator.core.capacity import too_large
 from minedraft.services.coordinator.core.outcome import ERROR, Kept
 from minedraft.services.coordinator.text.output import Progress
-from minedraft.types import FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,17 +158,7 @@ class Engine:
             CapacityError: the queue is full.
             RequestError: an id is in use, or they can never fit.
         """
-        open_samples = [sample for sample in samples if sample.finish is None]
-        self.core.check_capacity(len(open_samples))
-        submitted: list[Sample] = []
-        try:
-            for sample in open_samples:
-                self.core.submit(sample.request)
-                submitted.append(sample)
-        except MineDraftError:
-            for sample in submitted:
-                self.core.finish(sample.request.request_id, FinishReason.ABORT.value)
-            raise
+        self.core.submit(*(sample.request for sample in samples if sample.finish is None))
         now = self._clock()
         for sample in samples:
             sample.arrived_ns = now

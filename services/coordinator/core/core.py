@@ -92,23 +92,28 @@ class Core:
         """
         check_queue(len(self._table.waiting), count, self.max_waiting)
 
-    def submit(self, request: Request) -> None:
-        """Queue a request.
+    def submit(self, *requests: Request) -> None:
+        """Queue the samples of one request: all of them or none.
 
         Raises:
-            DuplicateRequestError: a live request has this id.
-            QueueFullError: the queue is full.
-            InvalidRequestError: it can never fit into the KV pool.
+            DuplicateRequestError: a live request has an id of theirs.
+            QueueFullError: the queue has no room for them.
+            InvalidRequestError: they can never fit into the KV pool, or into the queue.
         """
-        if request.request_id in self._table.live:
-            raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
-        self.check_capacity()
-        if self._verifier is not None and not fits(request, self.blocks):
-            raise too_large(request, self.blocks)
-        request.arrival = self._next_arrival
-        self._next_arrival += 1
-        self._table.enqueue(request)
-        self._counters.num_requests += 1
+        new: set[RequestId] = set()
+        for request in requests:
+            if request.request_id in self._table.live or request.request_id in new:
+                raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
+            new.add(request.request_id)
+        self.check_capacity(len(requests))
+        for request in requests:
+            if self._verifier is not None and not fits(request, self.blocks):
+                raise too_large(request, self.blocks)
+        for request in requests:
+            request.arrival = self._next_arrival
+            self._next_arrival += 1
+            self._table.enqueue(request)
+            self._counters.num_requests += 1
 
     def finish(self, request_id: RequestId, reason: str) -> bool:
         """End a request (stop, length, abort). Unknown ids are fine.

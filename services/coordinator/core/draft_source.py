@@ -53,7 +53,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from minedraft.errors import StateError
+from minedraft.services.coordinator.core.transitions import after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -233,11 +233,7 @@ class DraftSource:
         Raises:
             StateError: `event` is not allowed in the current state.
         """
-        try:
-            self._state = TRANSITIONS[self._state][event]
-        except KeyError:
-            msg = f"source {self.source_id}: {event.name} is not allowed in {self._state.name}"
-            raise StateError(msg) from None
+        self._state = after(TRANSITIONS, self._state, event, noun="source", name=self.source_id)
 
     def serve(self) -> None:
         """Its link stands: it drafts from now on."""

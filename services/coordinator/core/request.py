@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from minedraft.api import SpeculationStats
-from minedraft.errors import StateError
 from minedraft.services.coordinator.core.acceptance import Acceptance
+from minedraft.services.coordinator.core.transitions import after
 from minedraft.types import RequestId, RowId, RowParams, Speculation
 
 if TYPE_CHECKING:
@@ -160,11 +160,7 @@ class Request:
         Raises:
             StateError: `event` is not allowed in the current phase.
         """
-        try:
-            self.phase = TRANSITIONS[self.phase][event]
-        except KeyError:
-            msg = f"request {self.request_id}: {event.name} is not allowed in {self.phase.name}"
-            raise StateError(msg) from None
+        self.phase = after(TRANSITIONS, self.phase, event, noun="request", name=self.request_id)
 
     def go_on_from(self, token_ids: Sequence[int]) -> None:
         """Begin with output that was committed elsewhere."""

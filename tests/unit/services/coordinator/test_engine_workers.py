@@ -16,22 +16,15 @@ from minedraft.types import Mode, RequestId
 from tests.engine_world import EngineWorld, make_sample, read
 from tests.worker_doubles import continuation
 
-SECOND = 10**9
-
 
 # -- losses ---------------------------------------------------------------------------------
 
 
 async def test_the_verifier_is_lost_and_the_output_stays_the_same():
-    world = EngineWorld(Mode(2, 4, 4))
-    world.verifier_up()
-    world.drafter_up(1)
+    world = EngineWorld.drafting(Mode(2, 4, 4))
     samples = [make_sample(f"r{i}", (i + 1,), 20) for i in range(3)]
-    for sample in samples:
-        world.engine.submit([sample])
-    for _ in range(4):
-        world.draft()
-        world.verify()
+    world.submit(*samples)
+    world.step(4)
     world.engine.verifier_lost()
     world.draft_plans.clear()
     assert world.core.num_waiting == 3
@@ -45,8 +38,8 @@ async def test_the_verifier_is_lost_and_the_output_stays_the_same():
 async def test_a_smaller_verifier_ends_what_it_can_never_hold_with_an_error():
     world = EngineWorld()
     big, small = make_sample("big", max_tokens=40), make_sample("small", max_tokens=4)
-    world.engine.submit([big])
-    world.engine.submit([small])
+    world.submit(big)
+    world.submit(small)
     world.verifier_up(num_blocks=4)  # 16 positions
     world.run_dry()
     with pytest.raises(InvalidRequestError, match="the pool has 4"):
@@ -55,10 +48,8 @@ async def test_a_smaller_verifier_ends_what_it_can_never_hold_with_an_error():
 
 
 async def test_a_lost_drafter_means_no_drafts_from_the_next_step_on():
-    world = EngineWorld()
-    world.verifier_up()
-    world.drafter_up(1)
-    world.engine.submit([make_sample("r", max_tokens=40)])
+    world = EngineWorld.drafting()
+    world.submit(make_sample("r", max_tokens=40))
     world.verify()
     assert world.verify_plans[-1].rows[0].num_draft_tokens == 4
     world.drafter_down(1)
@@ -71,8 +62,7 @@ async def test_a_lost_drafter_means_no_drafts_from_the_next_step_on():
 async def test_a_request_that_the_verifier_keeps_failing_at_is_given_up_and_the_others_go_on():
     world = EngineWorld(Mode(1, 1, 0))
     bad, good = make_sample("bad", max_tokens=9), make_sample("good", max_tokens=9)
-    for sample in (bad, good):
-        world.engine.submit([sample])
+    world.submit(bad, good)
     for _ in range(3):
         world.verifier_up()
         world.engine.verifier_lost(by_failure=True)
@@ -99,8 +89,7 @@ async def test_only_the_step_that_the_verifier_was_running_is_to_blame(with_nons
     world = EngineWorld(Mode(2, 4, 0))
     world.verifier_up()
     bad, good = make_sample("bad", max_tokens=9), make_sample("good", max_tokens=9)
-    for sample in (bad, good):
-        world.engine.submit([sample])
+    world.submit(bad, good)
     for _ in range(3):  # the batches are filled anew each time: bad is in the first step
         fail(world, with_nonsense=with_nonsense)
     assert (bad.request.is_finished, good.request.is_finished) == (True, False)
@@ -115,8 +104,7 @@ async def test_one_in_the_same_step_as_what_the_verifier_fails_at_survives_it():
     world.verifier_up()
     good = [make_sample(f"good{i}", max_tokens=9) for i in range(2)]
     bad = make_sample("bad", max_tokens=9)
-    for sample in (good[0], bad, good[1]):
-        world.engine.submit([sample])
+    world.submit(good[0], bad, good[1])
     num_failures = 0
     for _ in range(60):  # it fails at each step of decoding with bad in it
         plan = world.verify_plans[-1]
@@ -137,7 +125,7 @@ async def test_failures_between_which_a_request_decodes_do_not_end_it():
     world = EngineWorld(Mode(1, 4, 0))
     world.verifier_up()
     sample = make_sample("long", max_tokens=12)
-    world.engine.submit([sample])
+    world.submit(sample)
     for _ in range(4):
         world.verify()
         world.verify()
@@ -149,7 +137,7 @@ async def test_failures_between_which_a_request_decodes_do_not_end_it():
 async def test_a_verifier_that_only_goes_away_is_nobodys_fault():
     world = EngineWorld()
     sample = make_sample("r")
-    world.engine.submit([sample])
+    world.submit(sample)
     for _ in range(9):
         world.verifier_up()
         world.engine.verifier_lost()
@@ -160,7 +148,7 @@ async def test_a_verifier_that_only_goes_away_is_nobodys_fault():
 
 async def test_the_verifier_owes_the_oldest_step_until_it_answers():
     world = EngineWorld()
-    world.engine.submit([make_sample("r", max_tokens=2)])
+    world.submit(make_sample("r", max_tokens=2))
     assert world.core.owed_by_verifier == 0, "there is no verifier to wait for"
     world.verifier_up()
     first = world.core.owed_by_verifier
@@ -174,12 +162,11 @@ async def test_the_verifier_owes_the_oldest_step_until_it_answers():
 async def test_a_step_is_owed_even_if_all_its_requests_have_ended():
     world = EngineWorld(Mode(2, 4, 0))
     world.verifier_up()
-    for request_id in ("r0", "r1"):
-        world.engine.submit([make_sample(request_id)])
+    world.submit(make_sample("r0"), make_sample("r1"))
     owed = world.core.owed_by_verifier
     for request_id in ("r0", "r1"):
         world.engine.abort(RequestId(request_id))
-    world.engine.submit([make_sample("late")])
+    world.submit(make_sample("late"))
     assert world.core.num_waiting == 1
     assert world.core.owed_by_verifier == owed > 0
 
@@ -192,23 +179,24 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
-    world = EngineWorld(Mode(2, 4, 4))
-    world.verifier_up()
-    world.drafter_up(1)
-    samples = [make_sample(f"r{i}", (i + 1,), 30) for i in range(3)]
-    for sample in samples:
-        world.engine.submit([sample])
-    for _ in range(3):
-        world.draft()
-        world.verify()
-    num_spans = len(world.engine.timeline.spans(since_unix_ns=-1))
-    world.warm_up(2)
-    waiting = asyncio.ensure_future(
-        world.engine.until(lambda: not world.core.sources.warming or world.sources[2].is_warm)
-    )
+async def waiting_until(world: EngineWorld, holds) -> asyncio.Future[None]:
+    """Somebody who waits for what does not hold yet."""
+    waiting = asyncio.ensure_future(world.engine.until(holds))
     await settled()
     assert not waiting.done()
+    return waiting
+
+
+async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
+    world = EngineWorld.drafting(Mode(2, 4, 4))
+    samples = [make_sample(f"r{i}", (i + 1,), 30) for i in range(3)]
+    world.submit(*samples)
+    world.step(3)
+    num_spans = len(world.engine.timeline.spans(since_unix_ns=-1))
+    world.warm_up(2)
+    waiting = await waiting_until(
+        world, lambda: not world.core.sources.warming or world.sources[2].is_warm
+    )
     assert {plan.epoch for plan in world.draft_plans} == {1, 2}
     world.draft()
     await waiting
@@ -216,11 +204,8 @@ async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
     assert lanes.count("draft") == len(lanes[num_spans:]) + lanes[:num_spans].count("draft")
     world.cut_over(1, 2)
     assert world.uses(1), "steps in flight are still the old one's"
-    drained = asyncio.ensure_future(world.engine.until(lambda: not world.uses(1)))
-    await settled()
-    assert not drained.done()
-    world.draft()
-    world.verify()
+    drained = await waiting_until(world, lambda: not world.uses(1))
+    world.step()
     world.verify()
     await drained
     world.drafter_down(1)
@@ -232,16 +217,12 @@ async def test_a_warm_drafter_takes_over_and_the_output_stays_the_same():
 
 
 async def test_a_warm_up_leaves_nothing_behind_in_the_timeline():
-    world = EngineWorld()
-    world.verifier_up()
-    world.drafter_up(1)
-    world.engine.submit([make_sample("r", max_tokens=40)])
-    world.draft()
-    world.verify()
+    world = EngineWorld.drafting()
+    world.submit(make_sample("r", max_tokens=40))
+    world.step()
     world.warm_up(2)
     while world.core.num_running:
-        world.draft()
-        world.verify()
+        world.step()
     world.draft()
     assert not world.engine.timeline._prefill_rows
 
@@ -249,7 +230,7 @@ async def test_a_warm_up_leaves_nothing_behind_in_the_timeline():
 async def test_a_lost_drafter_leaves_nothing_behind_in_the_timeline():
     world = EngineWorld()
     world.verifier_up()
-    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.submit(make_sample("r", max_tokens=40))
     world.verify()
     world.drafter_up(1)
     world.verify()
@@ -262,28 +243,23 @@ async def test_a_lost_drafter_leaves_nothing_behind_in_the_timeline():
 async def test_who_waits_is_woken_when_a_warming_drafter_is_lost():
     world = EngineWorld()
     world.verifier_up()
-    world.engine.submit([make_sample("r", max_tokens=40)])
+    world.submit(make_sample("r", max_tokens=40))
     world.verify()
     world.warm_up(2)
-    waiting = asyncio.ensure_future(
-        world.engine.until(lambda: not world.core.sources.warming or world.sources[2].is_warm)
+    waiting = await waiting_until(
+        world, lambda: not world.core.sources.warming or world.sources[2].is_warm
     )
-    await settled()
-    assert not waiting.done()
     world.drafter_down(2)
     await waiting
     assert world.core.sources.warming == ()
 
 
 async def test_who_waits_for_the_old_drafter_to_drain_is_woken_when_the_verifier_is_lost():
-    world = EngineWorld()
-    world.verifier_up()
-    world.drafter_up(1)
-    world.engine.submit([make_sample("r", max_tokens=40)])
+    world = EngineWorld.drafting()
+    world.submit(make_sample("r", max_tokens=40))
     world.verify()
     assert world.uses(1)
-    waiting = asyncio.ensure_future(world.engine.until(lambda: not world.uses(1)))
-    await settled()
+    waiting = await waiting_until(world, lambda: not world.uses(1))
     world.engine.verifier_lost()
     await settled()
     assert waiting.done()
@@ -295,8 +271,7 @@ async def test_until_holds_already():
 
 async def test_a_wait_that_was_given_up_disturbs_nobody():
     world = EngineWorld()
-    waiting = asyncio.ensure_future(world.engine.until(lambda: False))
-    await settled()
+    waiting = await waiting_until(world, lambda: False)
     waiting.cancel()
     await settled()
     world.drafter_up(1)

@@ -257,6 +257,24 @@ def test_a_live_id_is_refused_and_its_owner_unharmed():
     assert model.outputs["r0"] == continuation((1, 2), 5)
 
 
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        (Request(RequestId("r0"), (9,), RowParams(), 1), DuplicateRequestError),
+        (Request(RequestId("s0"), (9,), RowParams(), 1), DuplicateRequestError),
+        (Request(RequestId("s1"), (9,), RowParams(), 10**6), InvalidRequestError),
+    ],
+    ids=["in use", "twice", "too large"],
+)
+def test_of_the_samples_of_one_request_all_are_queued_or_none(last, error):
+    model = CoreModel(PSD)
+    model.submit((1, 2), 5)
+    with pytest.raises(error):
+        model.core.submit(Request(RequestId("s0"), (9,), RowParams(), 1), last)
+    assert list(model.core.requests) == ["r0"]
+    assert model.core.counters.num_requests == 1
+
+
 def test_batches_change_only_while_idle():
     model = CoreModel(PSD)
     model.submit((1, 2), 5)
