@@ -16,7 +16,6 @@ from minedraft.types import Mode, RequestId
 from tests.engine_world import EngineWorld, make_sample, read
 from tests.worker_doubles import continuation
 
-
 # -- losses ---------------------------------------------------------------------------------
 
 
