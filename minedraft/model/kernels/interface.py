@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 class KeyLayout(Enum):
-    """How the keys of a block lie in the pool; values are always [Hkv, block_size, D]."""
+    """How the keys of a block lie in the pool; values are [Hkv, block_size, D] in either."""
 
     ROWS = "rows"
     """[Hkv, block_size, D]."""
     COLUMNS = "columns"
-    """[Hkv, D, block_size], the last padded to 16: a query meets 16 keys with one load."""
+    """[Hkv, D, block_size], the last padded to 16: a query meets 16 keys with one load. The D of
+    values is padded to 16 too."""
 
 
 class Activation(Enum):
@@ -46,7 +47,10 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotations of a step's tokens, already scaled; features j and j + R/2 turn together."""
+    """Rotations of a step's tokens, already scaled; features j and j + R/2 turn together.
+
+    In bfloat16 cosines, sines and each product are rounded, as transformers does.
+    """
 
     cos: Tensor
     """[T, R/2] float32, contiguous; R <= head_dim, features from R on stay as they are."""
@@ -145,7 +149,10 @@ class Kernels(Protocol):
         plus_one: bool = False,
         out: Tensor | None = None,
     ) -> Tensor:
-        """RMS norm: x / sqrt(mean(x^2) + eps) * weight, in float32, rounded once.
+        """RMS norm: x / sqrt(mean(x^2) + eps) * weight, summed in float32.
+
+        In bfloat16 it rounds where transformers does: behind the weight, and unless `plus_one`
+        before it too.
 
         Args:
             x: [T, H]; rows may be strided.
@@ -231,7 +238,7 @@ class Kernels(Protocol):
     def act_mul(
         self, gate_up: Tensor, activation: Activation, *, out: Tensor | None = None
     ) -> Tensor:
-        """activation(gate) * up, in float32, rounded once.
+        """activation(gate) * up; in bfloat16 rounded behind the activation, as in transformers.
 
         Args:
             gate_up: [T, 2 F]: gates, then ups.
