@@ -84,6 +84,11 @@ class KVPool:
         """Layers."""
         return len(self.layers)
 
+    @property
+    def needs_clean_slots(self) -> bool:
+        """Whether slots that a query may not see must be finite: they are multiplied by 0."""
+        return self.layout is KeyLayout.ROWS
+
     def num_kv_heads(self, layer: int) -> int:
         """Hkv of a layer."""
         return self.layers[layer].num_kv_heads

@@ -19,7 +19,7 @@ from minedraft.errors import StateError
 from minedraft.model.attention import PagedStep
 from minedraft.model.batch import RowInput, check_rows
 from minedraft.model.soundness import Witness
-from minedraft.model.step_meta import plan_step
+from minedraft.model.step_meta import plan_step, stale_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -152,8 +152,10 @@ class ModelRunner:
                 )
             step, witness = PagedStep(meta, self._pool, self._kernels), Witness()
             with self.lead(rows), self._head.register_forward_pre_hook(witness.look):
-                for block, offset in meta.stale:
-                    self._pool.clear(block, offset)
+                if self._pool.needs_clean_slots:
+                    for row in rows:
+                        for block, offset in stale_slots(row, self.block_size):
+                            self._pool.clear(block, offset)
                 logits = self._model(
                     input_ids=meta.input_ids,
                     position_ids=meta.position_ids,

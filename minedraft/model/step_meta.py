@@ -6,9 +6,10 @@ Refuses to touch keys, values or the model. Rows are packed in the caller's orde
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ class StepMeta:
     """[T] int32: block * block_size + offset of each token."""
     logits_rows: Tensor
     """[R] int64, packed tokens whose logits are wanted."""
-    stale: tuple[tuple[int, int], ...]
-    """(block, first offset): slots that hold what others left there, before the step writes."""
 
 
 def plan_step(rows: Sequence[RowInput], *, block_size: int, device: torch.device) -> StepMeta:
@@ -49,37 +48,49 @@ def plan_step(rows: Sequence[RowInput], *, block_size: int, device: torch.device
         block_size: Positions a block holds.
         device: Where the tensors go.
     """
-    tokens: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    used: list[Sequence[int]] = []
-    for row in rows:
-        span = range(row.start, row.start + len(row.token_ids))
-        tokens += row.token_ids
-        positions += span
-        slots += [row.block_ids[p // block_size] * block_size + p % block_size for p in span]
-        used.append(row.block_ids[: -(-span.stop // block_size)])
-    bounds = [0, *accumulate(len(row.token_ids) for row in rows)]
-    width = max(len(blocks) for blocks in used)
-    table = [[*blocks, *[blocks[-1]] * (width - len(blocks))] for blocks in used]
-    wanted = chain.from_iterable(
-        range(end - row.num_logits, end) for row, end in zip(rows, bounds[1:], strict=True)
-    )
-    packed = torch.tensor([tokens, positions], dtype=torch.int64).to(device)
+    m = len(rows)
+    lengths = np.fromiter((len(row.token_ids) for row in rows), np.int64, m)
+    starts = np.fromiter((row.start for row in rows), np.int64, m)
+    logits = np.fromiter((row.num_logits for row in rows), np.int64, m)
+    ends = np.cumsum(lengths)
+    T, used = int(ends[-1]), -(-(starts + lengths) // block_size)
+    width = int(used.max())
+
+    wide = np.empty((2, T), np.int64)
+    tokens, positions = wide
+    tokens[:] = np.fromiter(chain.from_iterable(row.token_ids for row in rows), np.int64, T)
+    positions[:] = np.arange(T) + np.repeat(starts - ends + lengths, lengths)
+    # One copy to a device: cu_seqlens, starts, slots, table.
+    narrow = np.zeros(2 * m + 1 + T + m * width, np.int32)
+    bounds = np.cumsum([m + 1, m, T])
+    narrow[1 : m + 1] = ends
+    narrow[m + 1 : 2 * m + 1] = starts
+    table = narrow[bounds[2] :].reshape(m, width)
+    for row, count, into in zip(rows, used.tolist(), table, strict=True):
+        into[:count] = row.block_ids[:count]
+        into[count:] = into[count - 1]
+    blocks = table[np.repeat(np.arange(m), lengths), positions // block_size]
+    narrow[bounds[1] : bounds[2]] = blocks * block_size + positions % block_size
+
+    wanted = np.arange(int(logits.sum())) + np.repeat(ends - np.cumsum(logits), logits)
+    packed = torch.from_numpy(wide).to(device)
+    described = torch.from_numpy(narrow).to(device)
     return StepMeta(
         input_ids=packed[0:1],
         position_ids=packed[1:2],
-        cu_seqlens=torch.tensor(bounds, dtype=torch.int32).to(device),
-        starts=torch.tensor([row.start for row in rows], dtype=torch.int32).to(device),
-        table=torch.tensor(table, dtype=torch.int32).to(device),
-        slots=torch.tensor(slots, dtype=torch.int32).to(device),
-        logits_rows=torch.tensor(list(wanted), dtype=torch.int64).to(device),
-        stale=tuple(slot for row in rows for slot in _stale(row, block_size)),
+        cu_seqlens=described[: m + 1],
+        starts=described[m + 1 : 2 * m + 1],
+        slots=described[bounds[1] : bounds[2]],
+        table=described[bounds[2] :].view(m, width),
+        logits_rows=torch.from_numpy(wanted).to(device),
     )
 
 
-def _stale(row: RowInput, block_size: int) -> Iterator[tuple[int, int]]:
-    """Return slots of a row with foreign content: those of every block that this step enters."""
+def stale_slots(row: RowInput, block_size: int) -> Iterator[tuple[int, int]]:
+    """Return (block, first offset) of slots that hold what others left, before the row writes.
+
+    Those are the slots of every block that the row enters in this step.
+    """
     first, offset = divmod(row.start, block_size)
     last = (row.start + len(row.token_ids) - 1) // block_size
     if offset and row.is_clean:
