@@ -167,6 +167,8 @@ class Mode:
         return "sd" if self.num_batches == 1 else "psd"
 
 
+KERNELS: Final = ("auto", "c", "torch")
+"""What `--kernels` takes: who computes; auto is c where it can run, else torch."""
 MAX_VOCAB_SIZE: Final = 2**22
 """The largest real vocabularies have some 2^18 tokens."""
 MAX_MODEL_LEN: Final = 2**24
@@ -195,3 +197,5 @@ class ModelInfo:
     """`model`, `oracle`, ...; empty for a verifier."""
     weights_fingerprint: str = ""
     """Differs between models with other weights (`fingerprint.weights_fingerprint`)."""
+    kernels: str = ""
+    """What computes its steps: the maker and what it was built for, such as `c/avx512-bf16`."""

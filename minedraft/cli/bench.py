@@ -31,8 +31,17 @@ from minedraft.bench.result import BenchResult
 from minedraft.bench.runner import BenchOptions, run_bench
 from minedraft.bench.table import lines, table
 from minedraft.cli.cluster import ClusterSpec
-from minedraft.cli.options import CONNECT_TIMEOUT_S, DEFAULT_ADDRESS, Address, HttpProxy, err, out
-from minedraft.cli.serve import find_models, started
+from minedraft.cli.options import (
+    CONNECT_TIMEOUT_S,
+    DEFAULT_ADDRESS,
+    DTYPE_HELP,
+    KERNELS_HELP,
+    Address,
+    HttpProxy,
+    err,
+    out,
+)
+from minedraft.cli.serve import check_arithmetic, find_models, started
 from minedraft.client import Client
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_ROWS
@@ -83,7 +92,8 @@ def bench(
     pair: Annotated[
         str, typer.Option(help="Demo models instead of the two: smollm2 or coder.")
     ] = "",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "auto",
+    kernels: Annotated[str, typer.Option(help=KERNELS_HELP)] = "auto",
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks per worker.")] = 1024,
     http_proxy: HttpProxy = False,
     security: SecurityConfig,
@@ -103,7 +113,8 @@ def bench(
     measurements(options.modes, batch=batch, num_draft_tokens=k)  # before anything is started
     spec: ClusterSpec | None = None
     if has_own:
-        target, draft, dtype = find_models(target, draft, pair, dtype)
+        check_arithmetic(dtype, kernels)
+        target, draft = find_models(target, draft, pair)
         if not draft and not set(options.modes) <= PLAIN_MODES:
             raise ConfigError(f"draft='': modes {modes} need a drafter")
         spec = ClusterSpec(
@@ -112,6 +123,7 @@ def bench(
             mode=Mode(2, batch, k) if draft else Mode(1, batch, 0),
             listen="127.0.0.1:0",
             dtype=dtype,
+            kernels=kernels,
             drafter_kind="model" if synthetic_acceptance is None else "synthetic",
             num_blocks=num_blocks,
         )

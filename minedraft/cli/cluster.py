@@ -44,7 +44,8 @@ class ClusterSpec:
     mode: Mode = field(default_factory=lambda: Mode(2, 8, 4))
     listen: str = "127.0.0.1:50050"
     """Where the coordinator listens; port 0: a free one."""
-    dtype: str = "float32"
+    dtype: str = "auto"
+    kernels: str = "auto"
     drafter_kind: str = "model"
     num_blocks: int = 1024
     """KV blocks per worker."""
@@ -228,6 +229,7 @@ def _worker_settings(spec: ClusterSpec) -> dict[str, Any]:
     return {
         "listen": "127.0.0.1:0",
         "dtype": spec.dtype,
+        "kernels": spec.kernels,
         "num_blocks": spec.num_blocks,
         "threads": spec.threads,
         **asdict(spec.security),

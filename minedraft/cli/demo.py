@@ -24,10 +24,11 @@ from minedraft.cli.bench import alone, bars, show, write_json
 from minedraft.cli.cluster import ClusterSpec
 from minedraft.cli.commands import fail
 from minedraft.cli.generate import summary
-from minedraft.cli.options import out
-from minedraft.cli.serve import started
+from minedraft.cli.options import DTYPE_HELP, KERNELS_HELP, out
+from minedraft.cli.serve import check_arithmetic, started
 from minedraft.cli.timeline import write_picture, write_trace
 from minedraft.client import Client
+from minedraft.cpu import choose_dtype_here, remark_here
 from minedraft.errors import ConfigError
 from minedraft.timeline.window import full_steps
 from minedraft.types import Mode
@@ -38,6 +39,7 @@ class Demo:
     """Settings of one demo."""
 
     dtype: str
+    """Unless another one is asked for."""
     prompts: str
     """Name of the file under data/."""
     batch: int
@@ -75,7 +77,7 @@ DEMOS: Final = MappingProxyType(
             num_blocks=512,
         ),
         "coder": Demo(
-            dtype="bfloat16",
+            dtype="auto",
             prompts="humaneval.jsonl",
             batch=4,
             k=4,
@@ -93,9 +95,7 @@ _PICTURE_STEPS = 14
 
 
 def demo(
-    pair: Annotated[
-        str, typer.Argument(help="Name of the pair: smollm2 (fp32) or coder (bf16).")
-    ] = "smollm2",
+    pair: Annotated[str, typer.Argument(help="Name of the pair: smollm2 or coder.")] = "smollm2",
     *,
     prompts: Annotated[
         Path | None, typer.Option(help="Other prompts, JSON Lines. Default: from data/.")
@@ -103,6 +103,10 @@ def demo(
     out_dir: Annotated[
         Path, typer.Option("--out", help="Directory for picture, trace and figures.")
     ] = Path("out"),
+    dtype: Annotated[
+        str, typer.Option(help=f"{DTYPE_HELP} Default: float32 for smollm2, auto for coder.")
+    ] = "",
+    kernels: Annotated[str, typer.Option(help=KERNELS_HELP)] = "auto",
 ) -> None:
     """Fetch a pair of models, serve them, stream answers, measure AR, SD and PSD.
 
@@ -111,6 +115,11 @@ def demo(
     settings = DEMOS.get(pair)
     if settings is None:
         raise ConfigError(f"pair={pair!r}: want one of {', '.join(DEMOS)}")
+    dtype = dtype or settings.dtype
+    check_arithmetic(dtype, kernels)
+    if said := remark_here(dtype):
+        out.print(said, soft_wrap=True)
+    settings = replace(settings, dtype=choose_dtype_here(dtype)[0])
     path = prompts or data_file(settings.prompts)
     most = settings.sizes[-1].num_prompts
     texts = load_prompts(path, limit=most, max_chars=settings.max_prompt_chars)
@@ -126,6 +135,7 @@ def demo(
         mode=Mode(2, settings.batch, settings.k),
         listen="127.0.0.1:0",
         dtype=settings.dtype,
+        kernels=kernels,
         # As long as no request carries a reference, it drafts with its model like any other.
         drafter_kind="model" if settings.synthetic_acceptance is None else "synthetic",
         num_blocks=settings.num_blocks,

@@ -36,6 +36,8 @@ HttpProxy = Annotated[
         help="Use the proxy that http_proxy and no_proxy name.",
     ),
 ]
+DTYPE_HELP = "auto, float32 or bfloat16; auto: bfloat16 if this CPU is fast in it."
+KERNELS_HELP = "auto, c or torch; auto: c where it can run."
 CONNECT_TIMEOUT_S = 5.0
 
 

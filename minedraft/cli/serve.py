@@ -14,15 +14,15 @@ from typing import Annotated
 
 import typer
 
-from minedraft.cli.bf16 import slowness_here
 from minedraft.cli.cluster import Cluster, ClusterSpec
 from minedraft.cli.models import resolve
-from minedraft.cli.options import DEFAULT_ADDRESS, err
+from minedraft.cli.options import DEFAULT_ADDRESS, DTYPE_HELP, KERNELS_HELP, err
+from minedraft.cpu import choose_dtype_here, remark_here
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_ROWS
 from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig
-from minedraft.types import Mode
+from minedraft.types import KERNELS, Mode
 
 MODES = ("ar", "sd", "psd")
 
@@ -45,7 +45,8 @@ def serve(
     ] = "psd",
     batch: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="Most requests per batch.")] = 8,
     k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens per step.")] = 4,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "auto",
+    kernels: Annotated[str, typer.Option(help=KERNELS_HELP)] = "auto",
     listen: Annotated[
         str, typer.Option(envvar="MINEDRAFT_LISTEN", help="Where clients connect.")
     ] = DEFAULT_ADDRESS,
@@ -79,8 +80,9 @@ def serve(
     check_listen("listen", listen)
     security.check_server("listen", listen)
     check_free("listen", listen)
-    target, draft, dtype = find_models(target, draft, pair, dtype)
-    if said := slowness_here(dtype):
+    check_arithmetic(dtype, kernels)
+    target, draft = find_models(target, draft, pair)
+    if said := remark_here(dtype):
         err.print(said, soft_wrap=True)
     spec = ClusterSpec(
         target=target,
@@ -88,6 +90,7 @@ def serve(
         mode=build_mode(mode, batch, k),
         listen=listen,
         dtype=dtype,
+        kernels=kernels,
         drafter_kind=drafter_kind,
         num_blocks=num_blocks,
         link=link,
@@ -193,25 +196,30 @@ def build_mode(mode: str, batch: int, k: int) -> Mode:
     return Mode(2 if mode == "psd" else 1, batch, 0 if mode == "ar" else k)
 
 
-def find_models(target: str, draft: str, pair: str, dtype: str) -> tuple[str, str, str]:
-    """Find the directories of target and draft, and check the dtype.
+def check_arithmetic(dtype: str, kernels: str) -> None:
+    """Refuse a dtype or kernels that do not exist, before models are fetched.
 
     Raises:
-        ConfigError: no target, a pair and a target at once, or a dtype that does not exist.
+        ConfigError: names the option and its value.
     """
-    if dtype not in {"float32", "bfloat16"}:
-        raise ConfigError(f"dtype={dtype!r}: want float32 or bfloat16")
+    choose_dtype_here(dtype)
+    if kernels not in KERNELS:
+        raise ConfigError(f"kernels={kernels!r}: want one of {', '.join(KERNELS)}")
+
+
+def find_models(target: str, draft: str, pair: str) -> tuple[str, str]:
+    """Find the directories of target and draft.
+
+    Raises:
+        ConfigError: no target, or a pair and a target at once.
+    """
     if pair:
         if target or draft:
             raise ConfigError(f"pair={pair!r}: give a pair, or --target and --draft, not both")
         from minedraft.hub.pairs import ensure_pair
 
         found = ensure_pair(pair)
-        return str(found.target_dir), str(found.draft_dir), dtype
+        return str(found.target_dir), str(found.draft_dir)
     if not target:
         raise ConfigError("target='': give --target, or --pair smollm2")
-    return (
-        resolve(target, option="target"),
-        resolve(draft, option="draft") if draft else "",
-        dtype,
-    )
+    return resolve(target, option="target"), resolve(draft, option="draft") if draft else ""

@@ -60,13 +60,14 @@ def view(status: Status, address: str) -> Group:
 def _workers(status: Status) -> Table:
     table = _table("worker", "address", "state", "model", "link", "holds")
     for worker in status.workers:
-        kind = f", {worker.model.drafter_kind}" if worker.model.drafter_kind else ""
+        model = worker.model
+        about = ", ".join(filter(None, (model.dtype, model.kernels, model.drafter_kind)))
         state = "connected" if worker.connected else "away"
         columns = (
             worker.role,
             worker.address,
             f"{state}: {worker.last_error}" if worker.last_error else state,
-            f"{worker.model.name} ({worker.model.dtype}{kind})" if worker.model.name else "-",
+            f"{model.name} ({about})" if model.name else "-",
             worker.link_description or "-",
             _holds(worker),
         )

@@ -79,7 +79,12 @@ async def run(
                 config=config,
                 credentials=credentials,
                 device=executor,
-                facts={"model": handler.info().model.name, "kind": config.kind},
+                facts={
+                    "model": handler.info().model.name,
+                    "dtype": handler.info().model.dtype,
+                    "kernels": handler.info().model.kernels,
+                    "kind": config.kind,
+                },
                 ready=ready,
                 stop=stop,
             )

@@ -66,6 +66,7 @@ class ModelSource:
         return load_runner(
             model,
             dtype=self.config.dtype,
+            kernels=self.config.kernels,
             num_blocks=self.config.num_blocks,
             block_size=self.config.block_size,
             device=self.config.device,

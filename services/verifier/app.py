@@ -97,7 +97,11 @@ async def run(
                 config=config,
                 credentials=credentials,
                 device=executor,
-                facts={"model": runner.info.name, "dtype": runner.info.dtype},
+                facts={
+                    "model": runner.info.name,
+                    "dtype": runner.info.dtype,
+                    "kernels": runner.info.kernels,
+                },
                 ready=ready,
                 stop=stop,
                 add_others=add_rendezvous,

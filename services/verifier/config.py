@@ -21,7 +21,7 @@ class VerifierConfig(WorkerConfig):
     """Cores of the device thread, as taskset writes them: 1 or 0-3,8. Empty: any. Ranks share them
     evenly, or each has its own: "0-3;4-7"."""
     threads: int = 1
-    """Threads of torch in each rank."""
+    """Threads of a step in each rank."""
     acceptance: str = "coupled"
     """coupled: the seed fixes the output; or rejection: above temperature 0 drafts have a say in
     it, though not in its distribution."""

@@ -35,6 +35,7 @@ class RankOrder:
     store: str
     model: str
     dtype: str
+    kernels: str
     num_blocks: int
     block_size: int
     device: str

@@ -72,6 +72,7 @@ def run(order: RankOrder) -> None:
     runner = load_runner(
         order.model,
         dtype=order.dtype,
+        kernels=order.kernels,
         num_blocks=order.num_blocks,
         block_size=order.block_size,
         device=order.device,

@@ -134,6 +134,7 @@ class Ranks:
                 store=store,
                 model=config.model,
                 dtype=config.dtype,
+                kernels=config.kernels,
                 num_blocks=config.num_blocks,
                 block_size=config.block_size,
                 device=rank_device(config.device, rank),
@@ -191,6 +192,7 @@ class Ranks:
         return load_runner(
             config.model,
             dtype=config.dtype,
+            kernels=config.kernels,
             num_blocks=config.num_blocks,
             block_size=config.block_size,
             device=config.device if group is None else rank_device(config.device, 0),

@@ -31,8 +31,8 @@ MAY_READ_ENVIRONMENT = {
     "kernel_caches.py",
     "grpc_fork.py",
     "grpc_log.py",
-    "bf16.py",
     "compile.py",
+    "cpu.py",
     "library.py",
 }
 """Settings come in through config.py; the model cache has its customary variables; the logs of

@@ -132,7 +132,13 @@ def _check_identity(info: WorkerInfo) -> None:
 
 def _check_model(role: str, model: ModelInfo, num_token_ids: int) -> None:
     _text("name", model.name, _MAX_NAME_CHARS)
-    for name in ("tokenizer_fingerprint", "weights_fingerprint", "dtype", "drafter_kind"):
+    for name in (
+        "tokenizer_fingerprint",
+        "weights_fingerprint",
+        "dtype",
+        "drafter_kind",
+        "kernels",
+    ):
         _text(name, getattr(model, name), _MAX_WORD_CHARS)
     of = f"{role} {model.name}: "
     if model.vocab_size < max(num_token_ids, 1):

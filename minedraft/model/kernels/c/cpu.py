@@ -1,9 +1,10 @@
-"""What this CPU can run, according to the kernel. Pure but for one file; measures nothing."""
+"""Which objects a CPU can run."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from minedraft.cpu import this_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,29 +18,11 @@ NEEDS: Final[Mapping[str, frozenset[str]]] = {
     "neon": frozenset({"asimd"}),
 }
 """Flags of /proc/cpuinfo that an object needs, the best object first."""
-CPUINFO: Final = Path("/proc/cpuinfo")
-
-
-def cpu_flags(cpuinfo: str) -> frozenset[str]:
-    """Read the names of a CPU's units.
-
-    Args:
-        cpuinfo: Content of /proc/cpuinfo. The kernel leaves out what it does not save at a switch
-            of threads, so a flag that is there can be used.
-    """
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip().lower() in {"flags", "features"}:
-            return frozenset(value.split())
-    return frozenset()
 
 
 def flags_here() -> frozenset[str]:
-    """`cpu_flags` of this machine; none where it does not say."""
-    try:
-        return cpu_flags(CPUINFO.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return frozenset()
+    """Return the flags of this machine; none where it does not say."""
+    return this_cpu().flags
 
 
 def runnable(flags: frozenset[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pytest
 from minedraft.bench.sizing import Speed
 from minedraft.bench.steady import MIN_STEPS
 from minedraft.cli.demo import DEMOS, data_file, spread
+from minedraft.cpu import choose_dtype_here
 from minedraft.errors import ConfigError
 
 
@@ -142,7 +143,7 @@ def test_the_coder_demo_says_what_share_agrees(minedraft, staged, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "requests that agree in all modes: 100%" in result.stdout
     assert "SYNTHETIC" not in result.stdout
-    assert (staged[0].dtype, staged[0].drafter_kind) == ("bfloat16", "model")
+    assert (staged[0].dtype, staged[0].drafter_kind) == (choose_dtype_here("auto")[0], "model")
 
 
 def test_outputs_that_differ_in_fp32_fail_the_demo(minedraft, staged, fake, tmp_path):

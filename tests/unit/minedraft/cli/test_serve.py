@@ -81,19 +81,39 @@ def test_every_batch_that_is_taken_makes_a_coordinators_settings(batch):
 
 
 def test_models_are_directories_checked_first(tmp_path):
-    found = find_models(str(tmp_path), str(tmp_path), "", "bfloat16")
-    assert found == (str(tmp_path), str(tmp_path), "bfloat16")
+    found = find_models(str(tmp_path), str(tmp_path), "")
+    assert found == (str(tmp_path), str(tmp_path))
     for arguments, message in (
-        (("", "", "", "float32"), "target=''"),
-        (
-            ("/no/dir", "", "", "float32"),
-            "target='/no/dir': no such directory.*minedraft fetch smollm2",
-        ),
-        ((str(tmp_path), "/no/dir", "", "float32"), "draft='/no/dir'"),
-        ((str(tmp_path), "", "", "float16"), "dtype='float16'"),
+        (("", "", ""), "target=''"),
+        (("/no/dir", "", ""), "target='/no/dir': no such directory.*minedraft fetch smollm2"),
+        ((str(tmp_path), "/no/dir", ""), "draft='/no/dir'"),
     ):
         with pytest.raises(ConfigError, match=message):
             find_models(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "want"),
+    [("dtype", "float16", "auto, float32, bfloat16"), ("kernels", "cuda", "auto, c, torch")],
+)
+def test_arithmetic_that_does_not_exist_is_refused_before_models_are_fetched(
+    minedraft, option, value, want
+):
+    result = minedraft("serve", "--pair", "smollm2", f"--{option}", value)
+    assert result.exit_code == 1
+    assert f"{option}={value!r}: want one of {want}" in result.stderr
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
+@pytest.mark.parametrize("kernels", ["auto", "c", "torch"])
+def test_dtype_and_kernels_reach_both_workers(dtype, kernels):
+    spec = ClusterSpec("t", "d", build_mode("psd", 8, 4), dtype=dtype, kernels=kernels)
+    for role, settings in (
+        ("verifier", verifier_settings(spec)),
+        ("drafter", drafter_settings(spec)),
+    ):
+        config = built(role, settings)
+        assert (config.dtype, config.kernels) == (dtype, kernels)
 
 
 def test_speculation_without_a_drafter_is_refused(minedraft, tmp_path):
@@ -142,14 +162,15 @@ def built(role, settings):
 def test_what_a_spec_says_reaches_every_process_it_concerns():
     security = SecurityConfig(tls_ca="ca", tls_cert="cert", tls_key="key", token_file="tokens")
     spec = ClusterSpec(
-        "target", "draft", Mode(1, 5, 2), "127.0.0.1:7", "bfloat16", "synthetic", 99, "grpc",
-        "rejection", "0-1", "2", 3, 1, security=security,
+        "target", "draft", Mode(1, 5, 2), "127.0.0.1:7", "bfloat16", "torch", "synthetic", 99,
+        "grpc", "rejection", "0-1", "2", 3, 1, security=security,
     )  # fmt: skip
     verifier = built("verifier", verifier_settings(spec))
     drafter = built("drafter", drafter_settings(spec))
     coordinator = built("coordinator", coordinator_settings(spec, "v:1", ()))
     for worker in (verifier, drafter):
-        assert (worker.dtype, worker.num_blocks, worker.threads) == ("bfloat16", 99, 3)
+        assert (worker.dtype, worker.kernels) == ("bfloat16", "torch")
+        assert (worker.num_blocks, worker.threads) == (99, 3)
     assert (verifier.model, verifier.cpus, verifier.acceptance) == ("target", "0-1", "rejection")
     assert (drafter.model, drafter.cpus, drafter.kind) == ("draft", "2", "synthetic")
     assert (coordinator.tokenizer, coordinator.listen) == ("target", "127.0.0.1:7")
@@ -182,3 +203,10 @@ async def test_a_setting_that_no_service_takes_is_named_before_anything_is_start
         async with Cluster(spec):
             pass
     assert not list(tmp_path.iterdir())
+
+
+def test_serve_says_it_and_goes_on(minedraft, monkeypatch, tmp_path):
+    monkeypatch.setattr("minedraft.cli.serve.remark_here", lambda dtype: f"slow: {dtype}")
+    result = minedraft("serve", "--target", str(tmp_path), "--listen=[::1]:0")
+    assert "slow: auto" in result.stderr
+    assert "needs a drafter" in result.stderr

@@ -9,7 +9,7 @@ from minedraft.transport import admin_codec
 from minedraft.types import Mode, ModelInfo
 
 IDENTITY = WorkerIdentity("i", 1, 5, 6, "0.1")
-MODEL = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8, "model")
+MODEL = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8, "model", "cd", "c/avx2")
 
 
 def test_a_status_survives_the_wire():

@@ -12,7 +12,15 @@ def config(**settings) -> WorkerConfig:
 
 @pytest.mark.parametrize(
     "setting",
-    [{"num_blocks": 0}, {"block_size": 0}, {"block_size": 1025}, {"threads": 0}, {"model": ""}],
+    [
+        {"num_blocks": 0},
+        {"block_size": 0},
+        {"block_size": 1025},
+        {"threads": 0},
+        {"model": ""},
+        {"dtype": "float16"},
+        {"kernels": "cuda"},
+    ],
     ids=str,
 )
 def test_a_setting_out_of_range_is_named_with_its_value(setting):

@@ -19,6 +19,7 @@ def order(**changes):
         "store": "/nowhere/store",
         "model": "/nowhere",
         "dtype": "float32",
+        "kernels": "auto",
         "num_blocks": 4,
         "block_size": 8,
         "device": "cpu",

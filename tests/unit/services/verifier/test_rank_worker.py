@@ -47,7 +47,7 @@ def test_a_rank_dies_with_its_parent_even_when_stopped(stopped):
 
 
 def test_a_rank_whose_parent_is_gone_already_does_not_start():
-    order = RankOrder(1, 2, 1 << 22, "s", "m", "float32", 1, 8, "cpu", None, 1, 1.0)
+    order = RankOrder(1, 2, 1 << 22, "s", "m", "float32", "auto", 1, 8, "cpu", None, 1, 1.0)
     module = "minedraft.services.verifier.rank_worker"
     result = subprocess.run(
         [sys.executable, "-m", module, order.to_json()], check=False, capture_output=True
@@ -70,7 +70,19 @@ def test_a_rank_that_meets_nobody_says_why(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(group, "RankGroup", hasty)
     order = RankOrder(
-        1, 2, os.getpid(), str(tmp_path / "store"), "m", "float32", 1, 8, "cpu", None, 1, 1.0
+        1,
+        2,
+        os.getpid(),
+        str(tmp_path / "store"),
+        "m",
+        "float32",
+        "auto",
+        1,
+        8,
+        "cpu",
+        None,
+        1,
+        1.0,
     )
     assert rank_worker.main([order.to_json()]) == 1
     said = capsys.readouterr().out.splitlines()

@@ -109,6 +109,8 @@ def test_another_protocol_is_refused_on_both_sides():
         ({"tokenizer_fingerprint": "a" * 10**6}, "tokenizer_fingerprint='aaa"),
         ({"weights_fingerprint": "\n"}, "weights_fingerprint="),
         ({"drafter_kind": "\0"}, "drafter_kind="),
+        ({"kernels": "c/\x1b[2J"}, "kernels="),
+        ({"kernels": "x" * 129}, "it has 129"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
