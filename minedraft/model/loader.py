@@ -7,6 +7,7 @@ and remote code: always a ModelError that names the directory and the reason.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -24,7 +25,8 @@ from minedraft.model.architecture import max_model_len, probe, refuse_config
 from minedraft.model.attention import ATTENTION_NAME
 from minedraft.model.blocks.stored_linear import store_linears
 from minedraft.model.directory import open_directory
-from minedraft.model.kernels.torch_maker import TorchKernels
+from minedraft.model.dtype import settle_dtype
+from minedraft.model.kernels import select
 from minedraft.model.kv_pool import KVPool
 from minedraft.model.parallel.group import together
 from minedraft.model.parallel.plan import share_heads
@@ -60,6 +62,7 @@ def load_runner(
     path: str | Path,
     *,
     dtype: str = "float32",
+    kernels: str = "auto",
     num_blocks: int,
     block_size: int = 16,
     device: str = "cpu",
@@ -70,7 +73,8 @@ def load_runner(
 
     Args:
         path: A directory with config.json and safetensors, or a hub id (``owner/name``).
-        dtype: ``float32`` or ``bfloat16``, of weights, keys and values.
+        dtype: ``float32``, ``bfloat16`` or ``auto``, of arithmetic, keys and values.
+        kernels: Who computes: ``auto``, ``c`` or ``torch`` (`minedraft.model.kernels.select`).
         num_blocks: KV blocks of the pool, at least one.
         block_size: Positions a block holds, at least one.
         device: A torch device. The CPU is proven; CUDA takes the same path, unproven.
@@ -81,17 +85,20 @@ def load_runner(
 
     Raises:
         ModelError: The model cannot be served; names the directory and the reason.
+        ConfigError: No such kernels.
+        KernelsError: The kernels that were asked for cannot run here.
     """
-    if dtype not in DTYPES:
-        raise ModelError(f"model {path}: dtype={dtype!r} is not one of {', '.join(DTYPES)}")
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ModelError(f"model {path}: dtype={dtype!r} is not one of auto, {', '.join(DTYPES)}")
     if num_blocks < 1 or block_size < 1:
         raise ModelError(f"model {path}: num_blocks={num_blocks}, block_size={block_size}: under 1")
     directory = open_directory(path)
     target = _device(directory, device)
+    dtype = settle_dtype(dtype, target)
     if self_test and dtype != "float32" and _weight_bytes(directory) <= FP32_PROOF_BYTES:
         # bf16 rounding hides small mistakes, so the same path is proven in fp32 and let go again.
-        _load(directory, "float32", 1, block_size, target, self_test, ranks)
-    return _load(directory, dtype, num_blocks, block_size, target, self_test, ranks)
+        _load(directory, "float32", kernels, 1, block_size, target, self_test, ranks)
+    return _load(directory, dtype, kernels, num_blocks, block_size, target, self_test, ranks)
 
 
 def refuse_ranks(path: str | Path, size: int) -> None:
@@ -109,6 +116,7 @@ def refuse_ranks(path: str | Path, size: int) -> None:
 def _load(  # noqa: PLR0917 called twice, above
     directory: ModelDirectory,
     dtype: str,
+    maker: str,
     num_blocks: int,
     block_size: int,
     device: torch.device,
@@ -118,7 +126,9 @@ def _load(  # noqa: PLR0917 called twice, above
     path = directory.path
     config = _read_config(directory)
     refuse_config(path, config)
+    kernels = select(maker, DTYPES[dtype], torch.get_num_threads(), device=device)
     info = _info(directory, config, dtype, num_blocks, block_size)
+    info = replace(info, kernels=kernels.name)
     heads = None if ranks is None else share_heads(path, config, ranks.size)
     wanted = head = None
     with together(ranks):
@@ -134,7 +144,6 @@ def _load(  # noqa: PLR0917 called twice, above
     if ranks is not None:
         found = probe(path, model, config)  # this rank's share of each layer's heads
     layers = [found.layers[i] for i in sorted(found.layers)]
-    kernels = TorchKernels(DTYPES[dtype])
     store_linears(model, kernels)
 
     def runner(blocks: int) -> ModelRunner:
