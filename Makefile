@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # cpu, cu12 or cu13: which of constraints/*.txt to install (and, for CUDA, which extra).
 STACK ?= cpu
+# As the C kernels are compiled: by make setup, and by make itself when a source has changed.
+KERNELS := minedraft/model/kernels/c
+KERNELS_STAMP := $(KERNELS)/objects/.stamp
+READY := $(STAMP) $(KERNELS_STAMP)
 EXTRAS := $(if $(filter cpu,$(STACK)),worker,$(STACK)),dev
 TORCH = $(shell grep '^torch==' constraints/$(STACK).txt)
 PYTEST_ARGS ?=
@@ -28,7 +32,7 @@ help: ## print this list
 
 # --- set-up -------------------------------------------------------------------------------------
 
-setup: $(STAMP) ## make .venv with everything the other targets need; quick when done
+setup: $(READY) ## make .venv with everything the other targets need; quick when done
 	@echo 'setup: ready; the command line is $(BIN)/minedraft'
 
 # By hash first, pip itself included; then the exact torch: a range may pull another build of it. What
@@ -50,7 +54,11 @@ $(STAMP): $(SETUP_INPUTS)
 	@touch $@
 
 kernels: ## compile the C kernels for every instruction set that cc can make; quick when done
-	@$(PYTHON) minedraft/model/kernels/c/compile.py
+	@$(PYTHON) $(KERNELS)/compile.py
+	@mkdir -p $(KERNELS)/objects && touch $(KERNELS_STAMP)
+
+$(KERNELS_STAMP): $(KERNELS)/compile.py $(wildcard $(KERNELS)/src/*.[ch])
+	@$(MAKE) --no-print-directory kernels
 
 # --- checks -------------------------------------------------------------------------------------
 
@@ -91,10 +99,10 @@ buf: $(STAMP) ## lint the protocol; refuse breaking changes against main
 
 # --- tests --------------------------------------------------------------------------------------
 
-test: $(STAMP) ## every test that this machine can run
+test: $(READY) ## every test that this machine can run
 	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal $(PYTEST_ARGS)
 
-test-fast: $(STAMP) ## without the slow tests
+test-fast: $(READY) ## without the slow tests
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
 
 # What a CPU without AVX-512 and bf16 units has, on any: as many of the tests as fit into a minute.
@@ -102,14 +110,14 @@ AVX2_TESTS := $(addprefix tests/unit/minedraft/model/test_,loader.py runner.py \
   attention.py self_test.py sampling.py gumbel_max.py soundness.py) \
   tests/unit/minedraft/model/kernels tests/unit/minedraft/model/blocks \
   tests/unit/services/verifier/test_acceptance.py
-test-avx2: $(STAMP) ## what computes, as on a CPU with AVX2 only
+test-avx2: $(READY) ## what computes, as on a CPU with AVX2 only
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
 	  $(BIN)/pytest -m 'not slow' -n $(PYTEST_JOBS) $(AVX2_TESTS) $(PYTEST_ARGS)
 
-test-gpu: $(STAMP) ## only the tests that need a CUDA device
+test-gpu: $(READY) ## only the tests that need a CUDA device
 	$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 
-golden: $(STAMP) ## rewrite the golden traces; the diff is the review
+golden: $(READY) ## rewrite the golden traces; the diff is the review
 	$(BIN)/pytest tests/golden --update-golden
 	@git --no-pager diff --stat -- tests/golden
 
@@ -117,22 +125,22 @@ check: lint types arch proto-check buf test ## what a commit must pass
 
 # --- seeing it run ------------------------------------------------------------------------------
 
-demo: $(STAMP) ## three services, a small real pair, AR against SD against PSD
+demo: $(READY) ## three services, a small real pair, AR against SD against PSD
 	$(BIN)/minedraft demo smollm2
 
-demo-coder: $(STAMP) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to download)
+demo-coder: $(READY) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to download)
 	$(BIN)/minedraft demo coder
 
-bench: $(STAMP) ## the speed figures of benchmarks/, against their targets
+bench: $(READY) ## the speed figures of benchmarks/, against their targets
 	$(BIN)/python benchmarks/run_all.py
 
-bench-hostile: $(STAMP) ## hostile callers, strangers, peers, files and networks, against targets
+bench-hostile: $(READY) ## hostile callers, strangers, peers, files and networks, against targets
 	$(BIN)/python benchmarks/hostile.py --json out/bench/hostile.json
 
-bench-faults: $(STAMP) ## what the loss, return and swap of a service costs, against targets
+bench-faults: $(READY) ## what the loss, return and swap of a service costs, against targets
 	$(BIN)/python benchmarks/faults.py --json out/bench/faults.json
 
-soak: $(STAMP) ## ten minutes of random kills, hangs and swaps under load; SOAK_MINUTES=N
+soak: $(READY) ## ten minutes of random kills, hangs and swaps under load; SOAK_MINUTES=N
 	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --json out/bench/soak.json
 
 docs: $(STAMP) ## redraw the diagrams of docs/ from the code; the diff is the review
@@ -147,7 +155,7 @@ hashes: ## write the hashes of constraints/ and deploy/tools.lock again, after a
 	@git --no-pager diff --stat -- constraints deploy/tools.lock
 
 clean: ## remove what was built; the model cache stays
-	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(KERNELS)/objects build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 include deploy/deploy.mk

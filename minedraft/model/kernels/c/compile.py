@@ -7,6 +7,7 @@ an error that shows what the compiler said.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shlex
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -118,34 +120,46 @@ def build(
         return []
     wanted = [isa for isa in known if isas is None or isa in isas]
     stale = [isa for isa in wanted if flags or sources or not is_fresh(isa, directory)]
-    made = {isa for isa in stale if _knows(command, known[isa])}
-    directory.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(dir=directory, prefix=".build-") as scratch,
-        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-    ):
-        units = [
-            (source, isa, Path(scratch) / f"{isa}-{source.stem}.o")
-            for isa in wanted if isa in made
-            for source in (*sorted(SOURCES.glob("*.c")), *sources)
-        ]  # fmt: skip
-
-        def compile_one(unit: tuple[Path, str, Path]) -> None:
-            source, isa, target = unit
-            named = (f'-DMD_ISA="{isa}"', f"-DMD_ABI={abi()}u", f"-I{SOURCES}")
-            _run([*command, *COMMON, *known[isa], *flags, *named, "-c", str(source), "-o",
-                  str(target)])  # fmt: skip
-
-        list(pool.map(compile_one, units))
-        for isa in sorted(made):
-            parts = [str(target) for _, of, target in units if of == isa]
-            linked = Path(scratch) / f"{isa}.so"
-            _run([*command, *LINK, *flags, *parts, "-o", str(linked)])
-            linked.replace(object_path(isa, directory))  # a process that has the old one keeps it
+    made = [isa for isa in stale if _knows(command, known[isa])]
+    parts = {
+        (isa, source): _part(directory, source, isa, [*command, *COMMON, *known[isa], *flags])
+        for isa in made
+        for source in (*sorted(SOURCES.glob("*.c")), *sources)
+    }
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(lambda part: part.make(), parts.values()))
+    for isa in made:
+        own = [part.path for (of, _), part in parts.items() if of == isa]
+        _into(object_path(isa, directory), [*command, *LINK, *flags, *map(str, own)])
+        for old in set((directory / "parts" / isa).glob("*.o")) - set(own):
+            old.unlink(missing_ok=True)
     return [
         object_path(isa, directory) for isa in wanted
         if isa in made or (isa not in stale and object_path(isa, directory).exists())
     ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A compiled source, kept until the source, a header or a flag changes."""
+
+    path: Path
+    command: tuple[str, ...]
+
+    def make(self) -> None:
+        if not self.path.exists():
+            _into(self.path, self.command)
+
+
+def _part(directory: Path, source: Path, isa: str, command: Sequence[str]) -> _Part:
+    names = [f'-DMD_ISA="{isa}"', f"-I{SOURCES}"]
+    if source.name == "entry.c":  # the only one that knows all others
+        names.append(f"-DMD_ABI={abi()}u")
+    command = (*command, *names, "-c", str(source))
+    read = [source, *sorted(SOURCES.glob("*.h"))]
+    digest = hashlib.sha256(repr((command, [path.read_bytes() for path in read])).encode())
+    path = directory / "parts" / isa / f"{source.stem}-{digest.hexdigest()[:32]}.o"
+    return _Part(path, command)
 
 
 def _knows(command: Sequence[str], flags: Sequence[str]) -> bool:
@@ -157,14 +171,19 @@ def _knows(command: Sequence[str], flags: Sequence[str]) -> bool:
     return ran.returncode == 0
 
 
-def _run(command: Sequence[str]) -> None:
-    ran = subprocess.run(  # noqa: S603 the compiler that the user named
-        command, capture_output=True, text=True, check=False
-    )
-    if ran.returncode:
-        raise CompileError(f"{shlex.join(command)}\n{ran.stderr}")
-    if ran.stderr:
-        sys.stderr.write(ran.stderr)
+def _into(target: Path, command: Sequence[str]) -> None:
+    """Run the compiler; `target` appears whole or not at all, and who has the old one keeps it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as directory:
+        made = Path(directory) / target.name
+        ran = subprocess.run(  # noqa: S603 the compiler that the user named
+            [*command, "-o", str(made)], capture_output=True, text=True, check=False
+        )
+        if ran.returncode:
+            raise CompileError(f"{shlex.join(command)}\n{ran.stderr}")
+        if ran.stderr:
+            sys.stderr.write(ran.stderr)
+        made.replace(target)
 
 
 def main() -> int:

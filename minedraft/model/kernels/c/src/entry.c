@@ -17,3 +17,6 @@ MD_EXPORT uint32_t md_abi(void) { return MD_ABI; }
 MD_EXPORT const char *md_isa(void) { return MD_ISA; }
 
 MD_EXPORT const char *md_marker(void) { return marker; }
+
+/* Of all that is in the object: nothing of others is, but for what the compiler itself adds. */
+MD_EXPORT const char *md_licence(void) { return "SPDX-License-Identifier: Apache-2.0"; }

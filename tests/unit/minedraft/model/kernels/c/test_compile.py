@@ -88,7 +88,25 @@ def test_a_failed_build_leaves_the_old_objects(sources, tmp_path):
     with pytest.raises(build.CompileError):
         build.build(tmp_path)
     assert built.read_bytes() == before
-    assert not list(tmp_path.glob(".build-*"))
+    assert not list(tmp_path.rglob(".new-*"))
+
+
+@needs_cc
+def test_only_what_changed_is_compiled_again(sources, tmp_path):
+    isa = next(iter(build.FLAGS[platform.machine()]))
+    (sources / "more.c").write_text("int more(void) { return 1; }\n")
+    build.build(tmp_path, isas=[isa])
+    before = set((tmp_path / "parts" / isa).iterdir())
+    (sources / "more.c").write_text("int more(void) { return 2; }\n")
+    build.build(tmp_path, isas=[isa])
+    after = set((tmp_path / "parts" / isa).iterdir())
+    # entry.c knows the number of all sources; it and what changed are new, and nothing old stays.
+    assert len(before) == len(after) == 2
+    assert not before & after
+    (sources / "other.c").write_text("int other(void) { return 1; }\n")
+    build.build(tmp_path, isas=[isa])
+    kept = after & set((tmp_path / "parts" / isa).iterdir())
+    assert {path.name.partition("-")[0] for path in kept} == {"more"}
 
 
 @needs_cc
