@@ -148,7 +148,12 @@ def _load(  # noqa: PLR0917 called twice, above
 
     def runner(blocks: int) -> ModelRunner:
         pool = KVPool(
-            layers, num_blocks=blocks, block_size=block_size, dtype=DTYPES[dtype], device=device
+            layers,
+            num_blocks=blocks,
+            block_size=block_size,
+            dtype=DTYPES[dtype],
+            device=device,
+            layout=kernels.key_layout,
         )
         return ModelRunner(model, pool, kernels=kernels, info=info, device=device)
 

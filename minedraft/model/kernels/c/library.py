@@ -82,6 +82,11 @@ class Library:
         return found
 
 
+def is_forced() -> bool:
+    """Whether the environment names an object: nothing else will do then."""
+    return bool(os.environ.get(ISA_VARIABLE))
+
+
 def load(asked: str | None = None) -> Library:
     """Load the best object for this CPU.
 
