@@ -15,6 +15,7 @@ from minedraft.model.truncation import CHUNK, Entries
 if TYPE_CHECKING:
     from torch import Tensor
 
+_NO_TOKEN: Final = 1 << 62
 _SLACK: Final = 1e-4  # relative, on bounds that only have to be safe; float32 thresholds stay in it
 
 
@@ -80,13 +81,12 @@ def candidates(scores: Tensor, keys: Tensor) -> Entries:
 
 
 def argmax_perturbed(entries: Entries, keys: Tensor) -> Tensor:
-    """Return per row the token of the largest perturbed score, the first of equals: [R] int64."""
+    """Return per row the token of the largest perturbed score, the lowest of equals: [R] int64."""
     noisy = entries.scores.double() + noise.gumbel(keys[entries.rows], entries.token_ids)
     best = _largest(entries.rows, noisy, len(keys))
-    order = torch.arange(len(noisy), device=noisy.device)
-    order = torch.where(noisy == best[entries.rows], order, len(noisy))
-    first = torch.full((len(keys),), len(noisy), device=noisy.device)
-    return entries.token_ids[first.scatter_reduce_(0, entries.rows, order, "amin")]
+    token_ids = torch.where(noisy == best[entries.rows], entries.token_ids, _NO_TOKEN)
+    lowest = torch.full((len(keys),), _NO_TOKEN, device=noisy.device)
+    return lowest.scatter_reduce_(0, entries.rows, token_ids, "amin")
 
 
 def _largest_id(values: Tensor) -> Tensor:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from minedraft.model import mass
 from minedraft.model.scratch import scratch
-from minedraft.model.truncation import CHUNK, Limits, candidates, exp, tree_sum, truncate
+from minedraft.model.truncation import CHUNK, Limits, candidates, truncate
 from minedraft.types import RowParams, TokenLogprobs
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def _log_softmax(logits: Tensor) -> Tensor:
     values[:, vocab_size:] = -torch.inf
     values[:, :vocab_size].copy_(logits)
     values.sub_(values.amax(-1, keepdim=True))
-    values.sub_(tree_sum(exp(values)).log_()[:, None])
+    sums = mass.totals(values).double().div_(mass.MASS_SCALE)
+    values.sub_(sums.log_().float()[:, None])
     values[:, :vocab_size].nan_to_num_(nan=FLOOR, neginf=FLOOR).clamp_(min=FLOOR, max=0.0)
     return values
 

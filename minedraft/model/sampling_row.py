@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,6 +46,14 @@ class SamplingRow:
             or bool(params.bad_words)
             or bool(params.allowed_token_ids)
         )
+        self.draw_params = (
+            params.seed - (1 << 64) if params.seed >> 63 else params.seed,  # as torch wants it
+            0.0 if params.is_greedy else params.temperature,
+            params.top_k,
+            params.top_p,
+            math.log(params.min_p) if params.min_p > 0 else -math.inf,
+        )
+        """One line of `DrawRows`, without places and positions."""
         self._counts = Counter(self.output_token_ids)
         self._history: tuple[Tensor, Tensor] | None = None
 

@@ -7,7 +7,8 @@ are not tries a lower threshold, at last all tokens. Every path leads to the sam
 
 * tokens are ordered by score, equal scores by id; exactly k pass top-k;
 * top-p keeps a token iff the mass of those before it is below p times the mass that passed top-k;
-  masses are summed as integers, so neither order nor path nor batch mates can move the boundary;
+  masses are integers (`mass`), so neither order nor path nor batch mates nor the CPU can move the
+  boundary;
 * min-p keeps scores within log(min_p) of the best. The best token always stays.
 """
 
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from minedraft.model import mass
 from minedraft.model.noise import GROUP
-from minedraft.model.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +34,9 @@ CHUNK: Final = GROUP  # a draw bounds a chunk by the noise of its group (`gumbel
 """Widths of score matrices are multiples of it; the padding is -inf."""
 
 _LEVELS: Final = (64, 192, 512)  # chunks looked into before the whole vocabulary
-_MASS_SCALE: Final = 2.0**40  # of one best token; 2**22 tokens fit into int64
 _NUM_BUCKETS: Final = 1024
 _BUCKETS_PER_NAT: Final = 32
 _SLACK: Final = 1e-3  # on logarithmic bounds that only have to be safe
-_LOWEST: Final = -80.0  # e**-80 of one best token
 _OFF: Final = 1 << 62
 
 
@@ -90,7 +89,7 @@ class Entries:
     scores: Tensor
     """float32, relative to the row's best."""
     masses: Tensor
-    """int64, exp(score) in fixed point; zeros where no row needs it."""
+    """int64, of `mass`; zeros where no row needs it."""
 
     def __getitem__(self, index: Tensor) -> Entries:
         """Some of the entries."""
@@ -129,10 +128,10 @@ def candidates(scores: Tensor, limits: Limits) -> tuple[Entries, Tensor]:
         Entries (rows 0..R-1; ids ascend within a row) and [R] float64, each row's mass in units
         of `Entries.masses` (zeros if no row has top-p).
     """
-    weights = exp(scores) if bool(limits.has_p.any()) else None
+    has_mass = bool(limits.has_p.any())
     totals = scores.new_zeros(scores.shape[0], dtype=torch.float64)
-    if weights is not None:
-        totals = tree_sum(weights).double().mul_(_MASS_SCALE)
+    if has_mass:
+        totals = mass.totals(scores).double()
     maxima = scores.view(scores.shape[0], -1, CHUNK).amax(-1)  # [R, C]
     num_chunks = maxima.shape[1]
     pending = torch.arange(scores.shape[0], device=scores.device)
@@ -145,14 +144,14 @@ def candidates(scores: Tensor, limits: Limits) -> tuple[Entries, Tensor]:
         chosen = top.indices.sort(-1).values + (pending * num_chunks)[:, None]  # ids will ascend
         above_it = torch.nextafter(threshold, threshold.new_tensor(torch.inf))
         rows, token_ids = at_least(scores, chosen.flatten(), above_it.repeat_interleave(count))
-        found = _entries(scores, weights, rows, token_ids)
+        found = _entries(scores, rows, token_ids, has_mass=has_mass)
         enough = _are_enough(found, threshold, pending, limits, totals)
         parts.append(found[enough[found.rows]])
         pending = pending[~enough[pending]]
     if len(pending) > 0:
         threshold = _last_threshold(limits[pending], totals[pending], scores.shape[1])
         place, token_ids = (scores[pending] > threshold[:, None]).nonzero(as_tuple=True)
-        found = _entries(scores, weights, pending[place], token_ids)
+        found = _entries(scores, pending[place], token_ids, has_mass=has_mass)
         parts.append(_without_tail(found, limits, totals))
     return concatenate(parts), totals
 
@@ -186,40 +185,10 @@ def truncate(entries: Entries, totals: Tensor, limits: Limits) -> Entries:
     return entries[keep | (rank == 0)]
 
 
-def exp(scores: Tensor) -> Tensor:
-    """e**score for scores <= 0, float32; from -80 down all alike, below anything that can matter.
-
-    The result is scratch memory: the next call overwrites it. MKL's exp takes twelve times as
-    long for elements that underflow, -inf among them, as for others.
-    """
-    weights = scratch("weights", (scores.shape[0], scores.shape[1]), scores.dtype, scores.device)
-    return torch.clamp(scores, min=_LOWEST, out=weights).exp_()
-
-
-def tree_sum(values: Tensor) -> Tensor:
-    """Sum rows by halves: [R, n] -> [R]. Elementwise, so one row's sum never depends on others."""
-    num_rows, count = values.shape
-    if count == 1:
-        return values[:, 0].clone()
-    half = count // 2
-    sums = scratch("sums", (num_rows, half), values.dtype, values.device)
-    torch.add(values[:, :half], values[:, half : 2 * half], out=sums)
-    if count % 2:
-        sums[:, 0] += values[:, -1]
-    while half > 1:
-        count, half = half, half // 2
-        sums[:, :half] += sums[:, half : 2 * half]
-        if count % 2:
-            sums[:, 0] += sums[:, count - 1]
-    return sums[:, 0].clone()
-
-
-def _entries(scores: Tensor, weights: Tensor | None, rows: Tensor, token_ids: Tensor) -> Entries:
-    if weights is None:
-        masses = torch.zeros_like(rows)
-    else:
-        masses = weights[rows, token_ids].double().mul_(_MASS_SCALE).to(torch.int64)
-    return Entries(rows, token_ids, scores[rows, token_ids], masses)
+def _entries(scores: Tensor, rows: Tensor, token_ids: Tensor, *, has_mass: bool) -> Entries:
+    chosen = scores[rows, token_ids]
+    masses = mass.masses(chosen) if has_mass else torch.zeros_like(rows)
+    return Entries(rows, token_ids, chosen, masses)
 
 
 def at_least(scores: Tensor, chunks: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,12 +214,12 @@ def _are_enough(
     """[R] bool: the tokens above the threshold certainly hold every survivor of the row."""
     num_rows = len(totals)
     count = torch.bincount(found.rows, minlength=num_rows)
-    mass = torch.zeros(num_rows, dtype=torch.int64, device=totals.device)
-    mass.index_add_(0, found.rows, found.masses)
+    carried = torch.zeros(num_rows, dtype=torch.int64, device=totals.device)
+    carried.index_add_(0, found.rows, found.masses)
     lowest = totals.new_full((num_rows,), torch.inf, dtype=torch.float32)
     lowest[pending] = threshold
     by_k = count >= limits.top_k
-    by_p = limits.has_p & ~limits.has_k & (mass >= totals * limits.top_p)
+    by_p = limits.has_p & ~limits.has_k & (carried >= totals * limits.top_p)
     by_rest = (lowest < limits.log_min_p) | (count >= limits.width)
     return by_k | by_p | (by_rest & ~limits.needs_k_mass)
 
@@ -259,8 +228,10 @@ def _last_threshold(limit: Limits, total: Tensor, width: int) -> Tensor:
     """[P] float32: no token at or below it survives; -inf where that takes every token.
 
     Tokens below (1 - p) total / V together weigh less than (1 - p) total, so the others reach p.
+    Rounding may have added half a unit to each.
     """
-    by_p = ((1.0 - limit.top_p) * total / (_MASS_SCALE * width)).log().float() - _SLACK
+    share = ((1.0 - limit.top_p) * total / width - 0.5).clamp_(min=0.0)
+    by_p = (share / mass.MASS_SCALE).log().float() - _SLACK
     by_p = torch.where(limit.has_p & ~limit.has_k, by_p, -torch.inf)
     by_min_p = torch.where(limit.needs_k_mass, -torch.inf, limit.log_min_p - _SLACK)
     return torch.maximum(by_p, by_min_p)

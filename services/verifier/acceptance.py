@@ -25,10 +25,17 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from minedraft.model.draw_rows import DrawKernel
+
 __all__ = ["AcceptItem", "Outcome", "accept"]
 
 
-def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> list[Outcome]:
+def accept(
+    logits: Tensor,
+    items: Sequence[AcceptItem],
+    rule: Acceptance,
+    kernel: DrawKernel | None = None,
+) -> list[Outcome]:
     """Judge the drafts of every row.
 
     Args:
@@ -36,6 +43,7 @@ def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> lis
             a row saw its first i drafts. Not modified.
         items: The rows; parameters may differ.
         rule: For temperature > 0.
+        kernel: Of `sampling.draw`.
 
     Returns:
         One outcome a row: its accepted drafts and one more token. Where the logits that decide
@@ -57,7 +65,7 @@ def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> lis
     outcomes: dict[int, Outcome] = {}
     for chosen, judge in ((others, _judge_coupled), (by_q, rejection.judge)):
         if chosen:
-            judged = judge(logits, [items[n] for n in chosen], [firsts[n] for n in chosen])
+            judged = judge(logits, [items[n] for n in chosen], [firsts[n] for n in chosen], kernel)
             outcomes.update(zip(chosen, judged, strict=True))
     result = [outcomes[n] for n in range(len(items))]
     for outcome in result:
@@ -67,7 +75,10 @@ def accept(logits: Tensor, items: Sequence[AcceptItem], rule: Acceptance) -> lis
 
 
 def _judge_coupled(
-    logits: Tensor, items: Sequence[AcceptItem], firsts: Sequence[int]
+    logits: Tensor,
+    items: Sequence[AcceptItem],
+    firsts: Sequence[int],
+    kernel: DrawKernel | None,
 ) -> list[Outcome]:
     indices: list[int] = []
     positions: list[Position] = []
@@ -75,7 +86,9 @@ def _judge_coupled(
         for i in range(num_usable(item.draft_token_ids, logits.shape[1]) + 1):
             indices.append(first + i)
             positions.append(Position(item.row, item.draft_token_ids[:i]))
-    drawn = iter(draw(logits if len(indices) == len(logits) else logits[indices], positions))
+    drawn = iter(
+        draw(logits if len(indices) == len(logits) else logits[indices], positions, kernel)
+    )
     outcomes: list[Outcome] = []
     for item in items:
         num_drafts = num_usable(item.draft_token_ids, logits.shape[1])

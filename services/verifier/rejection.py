@@ -32,19 +32,27 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from minedraft.model.draw_rows import DrawKernel
+
 _Place = tuple[int, int]
 """A row of the call, and the number of drafts before the token."""
 
 _SUM_TOLERANCE: Final = 1e-3  # 64 float32 probabilities are off by far less
 
 
-def judge(logits: Tensor, items: Sequence[AcceptItem], firsts: Sequence[int]) -> list[Outcome]:
+def judge(
+    logits: Tensor,
+    items: Sequence[AcceptItem],
+    firsts: Sequence[int],
+    kernel: DrawKernel | None = None,
+) -> list[Outcome]:
     """Judge the drafts of rows that sample.
 
     Args:
         logits: [rows, V] of the target, any float type; not modified.
         items: Rows with temperature > 0.
         firsts: For each item the row of logits of its first draft.
+        kernel: Of `sampling.draw`.
 
     Returns:
         One outcome an item, without logprobs.
@@ -63,7 +71,7 @@ def judge(logits: Tensor, items: Sequence[AcceptItem], firsts: Sequence[int]) ->
         ]
 
     p = dict(zip(with_q, distributions(*at(with_q)), strict=True)) if with_q else {}
-    y = dict(zip(without, draw(*at(without)), strict=True))
+    y = dict(zip(without, draw(*at(without), kernel), strict=True))
     outcomes: list[Outcome] = []
     rejected: list[_Rejected] = []
     for n, (item, row_q) in enumerate(zip(items, checked, strict=True)):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,13 +10,20 @@ from hypothesis import strategies as st
 
 from minedraft.errors import StateError
 from minedraft.model import noise, processors, sampling
-from minedraft.model.sampling import BROKEN, Position, SamplingRow, distributions, draw, draw_with_q
+from minedraft.model.sampling import BROKEN, Position, SamplingRow, distributions, draw_with_q
 from minedraft.model.sampling_row import Position as SamePosition
 from minedraft.types import RowParams
+from tests.c_kernels import draw_kernel
 from tests.chi_square import assert_drawn_from
 from tests.unit.minedraft.model.test_truncation import reference
 
 PROMPT = (1, 2, 3)
+
+
+@pytest.fixture(scope="module", params=["torch", "c"])
+def draw(request):
+    """Draw by each maker."""
+    return partial(sampling.draw, kernel=draw_kernel() if request.param == "c" else None)
 
 
 def positions_of(*params: RowParams, prompt=PROMPT, output=(), prefix=()) -> list[Position]:
@@ -59,7 +67,7 @@ params_strategy = st.builds(
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_draw_is_its_definition_row_by_row(params, vocab_size, dtype, seed, data):
+def test_draw_is_its_definition_row_by_row(draw, params, vocab_size, dtype, seed, data):
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(len(params), vocab_size, generator=generator) * 3).to(dtype)
     tokens = st.lists(st.integers(0, 9), max_size=4)
@@ -88,7 +96,7 @@ MIXED = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocab_size", [49152, 50257])
-def test_draw_does_not_depend_on_batch_mates_at_full_vocabulary(dtype, vocab_size):
+def test_draw_does_not_depend_on_batch_mates_at_full_vocabulary(draw, dtype, vocab_size):
     generator = torch.Generator().manual_seed(5)
     logits = (torch.randn(len(MIXED), vocab_size, generator=generator) * 2.5).to(dtype)
     positions = positions_of(*MIXED, output=(9, 9, 4))
@@ -99,7 +107,7 @@ def test_draw_does_not_depend_on_batch_mates_at_full_vocabulary(dtype, vocab_siz
     assert together == [plain_draw(row, p) for row, p in zip(logits, positions, strict=True)]
 
 
-def test_draw_does_not_depend_on_the_block_size(monkeypatch):
+def test_draw_does_not_depend_on_the_block_size(draw, monkeypatch):
     logits = torch.randn(9, 3000, generator=torch.Generator().manual_seed(6)) * 2
     positions = positions_of(*MIXED)
     expected = draw(logits, positions)
@@ -107,7 +115,7 @@ def test_draw_does_not_depend_on_the_block_size(monkeypatch):
     assert draw(logits, positions) == expected
 
 
-def test_draw_does_not_depend_on_the_number_of_threads():
+def test_draw_does_not_depend_on_the_number_of_threads(draw):
     logits = torch.randn(9, 49152, generator=torch.Generator().manual_seed(7)) * 2
     positions = positions_of(*MIXED)
     expected = draw(logits, positions)
@@ -120,13 +128,13 @@ def test_draw_does_not_depend_on_the_number_of_threads():
 
 
 @pytest.mark.gpu
-def test_draw_works_on_cuda():
+def test_draw_works_on_cuda(draw):
     logits = torch.randn(9, 49152, generator=torch.Generator().manual_seed(7)) * 2
     positions = positions_of(*MIXED)
     assert draw(logits.cuda(), positions) == draw(logits, positions)
 
 
-def test_greedy_takes_the_lowest_of_equal_logits_in_every_dtype():
+def test_greedy_takes_the_lowest_of_equal_logits_in_every_dtype(draw):
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         for vocab_size in (8, 128, 49152, 50257):
             logits = torch.zeros(3, vocab_size, dtype=dtype)
@@ -139,7 +147,7 @@ def test_greedy_takes_the_lowest_of_equal_logits_in_every_dtype():
             assert draw(logits, positions_of(*[biased] * 3)) == expected
 
 
-def test_near_zero_temperature_is_greedy_and_just_above_it_all_but():
+def test_near_zero_temperature_is_greedy_and_just_above_it_all_but(draw):
     logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(8))
     greedy = logits.argmax(-1).tolist()
     for temperature in (0.0, 1e-6, 9e-6, 2e-5):
@@ -147,7 +155,7 @@ def test_near_zero_temperature_is_greedy_and_just_above_it_all_but():
         assert draw(logits, positions_of(*params)) == greedy
 
 
-def test_extreme_parameters_do_not_crash():
+def test_extreme_parameters_do_not_crash(draw):
     logits = torch.randn(5, 100, generator=torch.Generator().manual_seed(9))
     params = [
         RowParams(temperature=1.0, top_k=1 << 31),
@@ -161,7 +169,7 @@ def test_extreme_parameters_do_not_crash():
     assert [tokens[i] for i in (1, 2, 4)] == [best[i] for i in (1, 2, 4)]
 
 
-def test_seed_position_and_nothing_else_pick_the_sample():
+def test_seed_position_and_nothing_else_pick_the_sample(draw):
     logits = torch.zeros(1, 50_000)
     at = lambda seed, output: draw(
         logits, positions_of(RowParams(temperature=2.0, seed=seed), output=output)
@@ -171,7 +179,7 @@ def test_seed_position_and_nothing_else_pick_the_sample():
     assert len({at(1, (4,) * n)[0] for n in range(20)}) >= 18
 
 
-def test_token_the_model_rules_out_is_never_drawn():
+def test_token_the_model_rules_out_is_never_drawn(draw):
     logits = torch.full((200, 70), -math.inf)
     logits[:, [3, 69]] = torch.tensor([0.0, 1.0])
     for extra in ({}, {"top_p": 0.9999}, {"top_k": 60}, {"min_p": 1e-6}):
@@ -205,7 +213,7 @@ NO_DISTRIBUTIONS = [
     ],
     ids=str,
 )
-def test_logits_that_are_no_distribution_give_no_token(extra, temperature, vocab_size, dtype):
+def test_logits_that_are_no_distribution_give_no_token(draw, extra, temperature, vocab_size, dtype):
     """Whatever parameters hide of them; and the sound rows beside them draw what they drew."""
     params = RowParams(temperature=temperature, seed=3, **extra)
     generator = torch.Generator().manual_seed(1)
@@ -226,7 +234,7 @@ def test_logits_that_are_no_distribution_give_no_token(extra, temperature, vocab
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_minus_infinity_that_parameters_make_is_no_fault_of_the_model(temperature):
+def test_minus_infinity_that_parameters_make_is_no_fault_of_the_model(draw, temperature):
     logits = torch.full((1, 80), -math.inf)
     logits[0, 5] = 1.0  # the model rules out all but 5, and the parameters rule out 5
     for extra in ({"bad_words": ((5,),)}, {"allowed_token_ids": (7,)}):
@@ -245,7 +253,7 @@ def test_minus_infinity_that_parameters_make_is_no_fault_of_the_model(temperatur
         {"temperature": 1.0, "top_k": 6, "top_p": 0.7},
     ],
 )
-def test_draws_have_the_processed_distribution(params):
+def test_draws_have_the_processed_distribution(draw, params):
     logits = torch.tensor([[1.0, 0.2, -0.5, 2.0, 0.9, -1.5, 1.4, 0.0]])
     n = 8_000
     p = [RowParams(seed=s, **params) for s in range(n)]
@@ -306,7 +314,7 @@ def test_q_is_the_truncated_processed_distribution_and_the_draft_is_in_it():
 
 
 @pytest.mark.parametrize("extra", [{}, {"top_p": 0.95}])
-def test_draws_over_several_groups_of_noise_have_the_distribution(extra):
+def test_draws_over_several_groups_of_noise_have_the_distribution(draw, extra):
     generator = torch.Generator().manual_seed(4)
     logits = torch.cat([torch.randn(1, 150, generator=generator), torch.full((1, 50), 1.5)], 1)
     n = 20_000
@@ -330,7 +338,7 @@ def test_drafts_are_drawn_from_q_itself():
     assert_drawn_from(torch.bincount(torch.tensor(tokens), minlength=8).tolist(), expected.tolist())
 
 
-def test_shape_that_does_not_fit_is_a_bug_here():
+def test_shape_that_does_not_fit_is_a_bug_here(draw):
     with pytest.raises(StateError, match=r"\(2, 8\) for 1 positions"):
         draw(torch.zeros(2, 8), positions_of(RowParams()))
 
