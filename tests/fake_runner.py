@@ -44,6 +44,8 @@ def continuation(history: Sequence[int], length: int) -> list[int]:
 class FakeRunner:
     """See the module docstring."""
 
+    draw_kernel = None
+
     def __init__(
         self, *, num_blocks: int = 64, block_size: int = 4, poison: Collection[int] = ()
     ) -> None:

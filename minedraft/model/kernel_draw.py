@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from minedraft.model import processors
 from minedraft.model.draw_rows import BROKEN, UNDECIDED, DrawRows
 from minedraft.model.logit_rows import select, unsound
+from minedraft.model.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +41,8 @@ def draw_by_kernel(logits: Tensor, positions: Sequence[Position], kernel: DrawKe
             tokens[i] = token
     others = [i for i, p in enumerate(positions) if p.row.has_processors]
     chosen = [positions[i] for i in others]
-    scores = select(logits, others).float()
-    scores = scores.clone() if scores.dtype == logits.dtype else scores
+    shape = len(others), logits.shape[1]
+    scores = scratch("scores", shape, torch.float32, logits.device).copy_(select(logits, others))
     processors.apply(scores, chosen)
     drawn = kernel(scores, DrawRows.of(range(len(others)), chosen, logits.device)).tolist()
     # Parameters may have hidden what is wrong with a row, or made a sound one all -inf.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from minedraft.model.draw_rows import DrawKernel
     from minedraft.model.kernels.interface import Kernels
     from minedraft.model.kv_pool import KVPool
     from minedraft.types import ModelInfo
@@ -66,6 +67,11 @@ class ModelRunner:
         self._head = model.get_output_embeddings()
         self._pool = pool
         self._kernels = kernels
+
+    @property
+    def draw_kernel(self) -> DrawKernel | None:
+        """How `sampling` draws from the logits; None: in torch."""
+        return self._kernels.draw
 
     def forward(self, rows: Sequence[RowInput]) -> Tensor:
         """Feed every row's tokens, write their keys and values, return the logits asked for.

@@ -134,7 +134,7 @@ class VerifyEngine:
         with self._watch.measure("forward"):
             logits = self._runner.forward(inputs)
         with self._watch.measure("sample"):
-            outcomes = accept(logits, items, self._rule)
+            outcomes = accept(logits, items, self._rule, self._runner.draw_kernel)
         rows = self._results(plan, inputs, items, outcomes)
         timing = self._watch.stop(plan_ns=plan_ns, drafts_ns=drafts_ns)
         return VerifyResult(plan.step_id, plan.batch, tuple(rows), timing, num_stale)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from minedraft.model.attention import AttentionOptions
+    from minedraft.model.draw_rows import DrawKernel
     from minedraft.model.kv_pool import KVPool
 
 
@@ -117,6 +118,10 @@ class Kernels(Protocol):
     @property
     def is_invariant(self) -> bool:
         """Whether a row's bits depend on nothing but the row: not on T, chunks, mates, threads."""
+
+    @property
+    def draw(self) -> DrawKernel | None:
+        """Draws the tokens that `sampling` draws, to the bit; None: `sampling` does it in torch."""
 
     def store(self, weight: Tensor, bias: Tensor | None = None) -> Stored:
         """Take a weight over; the caller may drop its own.

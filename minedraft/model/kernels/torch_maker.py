@@ -66,6 +66,7 @@ class TorchKernels:
     key_layout = KeyLayout.ROWS
     is_invariant = False
     name = "torch"
+    draw = None
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype

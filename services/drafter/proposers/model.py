@@ -58,10 +58,11 @@ class ModelProposer:
             return
         positions = [Position(item.row.sampling, tuple(item.drafts)) for item in items]
         with self._watch.measure("sample"):
+            kernel = self._runner.draw_kernel
             if self._q_width:
-                drawn, q = draw_with_q(logits, positions, self._q_width)
+                drawn, q = draw_with_q(logits, positions, self._q_width, kernel)
             else:
-                drawn, q = draw(logits, positions), []
+                drawn, q = draw(logits, positions, kernel), []
         for index, (item, token) in enumerate(zip(items, drawn, strict=True)):
             if token == BROKEN:
                 item.is_broken = True
