@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from minedraft.model.kernels.c.attend import Attention
+from minedraft.model.kernels.c.draw import Draw
 from minedraft.model.kernels.c.elementwise import Elementwise
 from minedraft.model.kernels.c.library import load
 from minedraft.model.kernels.c.linear import Linear
@@ -51,6 +52,7 @@ class CKernels:
         self.rope_write = attention.rope_write
         self.write = attention.write
         self.attend = attention.attend
+        self.draw = Draw(library, pool)
 
     def linear(
         self, x: Tensor, stored: Stored, *, add_to: Tensor | None = None, out: Tensor | None = None
