@@ -199,3 +199,5 @@ class ModelInfo:
     """Differs between models with other weights (`fingerprint.weights_fingerprint`)."""
     kernels: str = ""
     """What computes its steps: the maker and what it was built for, such as `c/avx512-bf16`."""
+    quantisation: str = ""
+    """How the weights are quantised, in a few words; empty if they are not."""

@@ -17,7 +17,8 @@ from minedraft.errors import ModelError
 from minedraft.hub.gguf_to_safetensors import save_model
 from minedraft.model_files.json_file import one_line, read_object
 from minedraft.model_files.model_config import check_config
-from minedraft.model_files.weights import read_index, read_shapes
+from minedraft.model_files.quantisation_config import CONFIG_FIELD, read_quantisation
+from minedraft.model_files.weights import read_header, read_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +89,7 @@ def tensor_files(directory: Path) -> dict[str, Path]:
     single = directory / "model.safetensors"
     if not single.exists():
         raise ModelError(f"model {directory} has no model.safetensors")
-    return dict.fromkeys(read_shapes(single), single)
+    return dict.fromkeys(read_header(single), single)
 
 
 def read_tensors(directory: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -102,7 +103,7 @@ def read_tensors(directory: Path, names: Iterable[str]) -> dict[str, torch.Tenso
     for name in names:
         if name not in files:
             raise ModelError(f"model {directory} has no tensor {name}")
-        read_shapes(files[name])  # refuses what is not whole before the library maps it
+        read_header(files[name])  # refuses what is not whole before the library maps it
         try:
             with safe_open(files[name], framework="pt") as file:
                 tensors[name] = file.get_tensor(name)
@@ -117,6 +118,8 @@ def _config(directory: Path) -> Any:  # noqa: ANN401 (every architecture has a c
     if found is None:
         raise ModelError(f"model {directory}: config.json is missing")
     check_config(found)
+    if read_quantisation(found) is not None:
+        found.refuse(CONFIG_FIELD, "none: a drafter shares the target's dense embedding")
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True)
     except Exception as error:  # whatever a class of transformers raises at a value

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from minedraft.errors import ModelError
 from minedraft.hub.gguf_tokenizer import save_tokenizer
 from minedraft.hub.progress import no_progress
+from minedraft.model_files.gguf_names import ROTARY_PAIRS_INTERLEAVED, rotary_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from minedraft.hub.progress import Progress
 
 _ARCHITECTURES: Final = ("llama", "qwen2")
-_ROTARY_PAIRS_INTERLEAVED: Final = ("llama",)
-"""llama.cpp stores q and k of these in its own rotary order (see `_restore_rotary_order`)."""
 
 _DTYPE: Final = torch.bfloat16
 
@@ -143,34 +142,16 @@ def _read_weights(
         if values.shape != shape:
             found = values.shape
             raise ModelError(f"model {gguf_path}: {name} has shape {found}, expected {shape}")
-        if config.model_type in _ROTARY_PAIRS_INTERLEAVED and stem.endswith("q_proj"):
-            values = _restore_rotary_order(values, config.num_attention_heads)
-        if config.model_type in _ROTARY_PAIRS_INTERLEAVED and stem.endswith("k_proj"):
-            values = _restore_rotary_order(values, config.num_key_value_heads)
+        if config.model_type in ROTARY_PAIRS_INTERLEAVED and stem.endswith("q_proj"):
+            values = values[rotary_order(len(values), config.num_attention_heads)]
+        if config.model_type in ROTARY_PAIRS_INTERLEAVED and stem.endswith("k_proj"):
+            values = values[rotary_order(len(values), config.num_key_value_heads)]
         weights[name] = torch.tensor(values).to(_DTYPE)
     if tensors:
         odd = sorted(tensors)[:5]
         raise ModelError(f"model {gguf_path}: tensors {odd} have no place in the model")
     progress(stage, len(shapes), len(shapes), "items")
     return weights
-
-
-def _restore_rotary_order(values: np.ndarray, num_heads: int) -> np.ndarray:
-    """Undo the row order llama.cpp gives q and k.
-
-    llama.cpp rotates neighbouring rows (2i, 2i+1) of a head, transformers rows (i, i + d/2).
-    Without this the model loads and speaks nonsense.
-
-    Args:
-        values: [num_heads * d, hidden] (or [num_heads * d] for a bias).
-        num_heads: Heads the rows belong to.
-
-    Returns:
-        The same shape.
-    """
-    half = values.shape[0] // num_heads // 2
-    paired = values.reshape(num_heads, half, 2, *values.shape[1:])
-    return paired.swapaxes(1, 2).reshape(values.shape)
 
 
 def _field(reader: gguf.GGUFReader, key: str) -> object:

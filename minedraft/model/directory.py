@@ -1,28 +1,35 @@
 """Finds a model directory, checks it and reads its facts. Loads no weights.
 
-Refuses pickle weights, remote code and quantised checkpoints, and whatever else `model_files`
-refuses. Reads headers and JSON only; imports no torch.
+Refuses pickle weights, remote code and quantisations that are not served, and whatever else
+`model_files` refuses. Reads headers and JSON only; imports no torch.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ModelError
 from minedraft.model_files.added_tokens import TOKENIZER_FILE
+from minedraft.model_files.gguf_header import GgufHeader, read_gguf_header
+from minedraft.model_files.gguf_names import check_architecture
 from minedraft.model_files.json_file import check_regular, read_object, refusal
 from minedraft.model_files.model_config import check_config, num_layers, vocabulary_and_width
 from minedraft.model_files.model_hub import fetch_snapshot
+from minedraft.model_files.quantisation_config import CONFIG_FIELD, read_quantisation
+from minedraft.model_files.quantised_layers import find_layers
 from minedraft.model_files.token_facts import read_token_facts
-from minedraft.model_files.weights import check_weights
+from minedraft.model_files.weights import Weights, check_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from minedraft.model_files.json_file import JsonObject
+    from minedraft.model_files.quantisation import Quantisation
+    from minedraft.model_files.quantised_layers import QuantisedLayer
     from minedraft.model_files.token_facts import TokenFacts
-    from minedraft.model_files.weights import Weights
 
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _SNAPSHOT_DEPTH: Final = 3
@@ -40,14 +47,40 @@ class ModelDirectory:
     """config.json."""
     tokens: TokenFacts
     """Facts about its tokens."""
+    dense_bytes: int
+    """Bytes of the weights, in bfloat16 where they are quantised."""
+    quantisation: Quantisation | None = None
+    """How the weights of `layers` are quantised."""
+    layers: dict[str, QuantisedLayer] = field(default_factory=dict)
+    """Module name to quantised layer."""
+    gguf: GgufHeader | None = None
+    """The header of the GGUF file that has the weights, in place of safetensors."""
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether transformers cannot load the weights by itself."""
+        return self.quantisation is not None or self.gguf is not None
+
+    @property
+    def quantises_activations(self) -> bool:
+        """Whether config.json asks for quantised activations as well."""
+        return self.quantisation is not None and self.quantisation.quantises_activations
+
+    @property
+    def quantisation_words(self) -> str:
+        """How the weights are quantised, in a few words; empty if they are not."""
+        if self.gguf is not None:
+            return self.gguf.describe()
+        return "" if self.quantisation is None else self.quantisation.describe()
 
 
 def open_directory(source: str | Path) -> ModelDirectory:
     """Find a model directory, or fetch a hub id, and check it.
 
     Args:
-        source: A directory, or ``owner/name`` on the hub (safetensors, JSON and tokenizer files
-            are fetched, nothing else).
+        source: A directory, with safetensors or else one GGUF file beside config.json and
+            tokenizer.json; or ``owner/name`` on the hub (safetensors, JSON and tokenizer files are
+            fetched, nothing else).
 
     Raises:
         ModelError: One line that names the directory or file and the reason.
@@ -68,12 +101,17 @@ def open_directory(source: str | Path) -> ModelDirectory:
     if config is None:
         raise ModelError(f"model {path}: config.json is missing")
     check_config(config)
+    quantisation = read_quantisation(config)
     adapter = path / "adapter_config.json"
     if check_regular(adapter) is not None:
         raise ModelError(f"{adapter}: is there: the model is an adapter of another, want it whole")
     tokens = read_token_facts(path)
-    _check_sizes(config, check_weights(path), tokens)
-    return ModelDirectory(path, name, config, tokens)
+    gguf = _gguf(path, config)
+    weights = check_weights(path) if gguf is None else gguf.weights()
+    _check_sizes(config, weights, tokens)
+    layers = {} if quantisation is None else find_layers(path, quantisation, weights.tensors)
+    num_bytes = _dense_bytes(weights, layers) if gguf is None else 2 * weights.num_elements
+    return ModelDirectory(path, name, config, tokens, num_bytes, quantisation, layers, gguf)
 
 
 def directory_name(path: Path) -> str:
@@ -93,12 +131,34 @@ def _fetch(hub_id: str) -> Path:
         raise ModelError(f"model {hub_id}: no such directory, and {error}") from error
 
 
+def _gguf(path: Path, config: JsonObject) -> GgufHeader | None:
+    """Read the header of the GGUF file, where there are no safetensors."""
+    files = [] if any(path.glob("*.safetensors")) else sorted(path.glob("*.gguf"))
+    if not files:
+        return None
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:3])
+        raise ModelError(f"model {path}: {len(files)} GGUF files ({names}), want one")
+    if config.values.get(CONFIG_FIELD) is not None:
+        config.refuse(CONFIG_FIELD, f"none beside {files[0].name}")
+    header = read_gguf_header(files[0])
+    check_architecture(config, header)
+    return header
+
+
+def _dense_bytes(weights: Weights, layers: Mapping[str, QuantisedLayer]) -> int:
+    """Count the tensors that are not quantised, and the quantised layers as bfloat16."""
+    pieces = {f"{name}.{piece}" for name, layer in layers.items() for piece in layer.pieces}
+    plain = sum(facts.num_bytes for name, facts in weights.tensors.items() if name not in pieces)
+    return plain + sum(2 * layer.out_features * layer.in_features for layer in layers.values())
+
+
 def _check_sizes(config: JsonObject, weights: Weights, tokens: TokenFacts) -> None:
     """Compare the config's sizes with the tensors, before anything allocates memory for them."""
     layers = num_layers(config)
-    if layers > len(weights.shapes):
+    if layers > len(weights.tensors):
         raise refusal(config.path, "num_hidden_layers", layers,
-                      f"at most one per tensor of the weights, {len(weights.shapes)}")  # fmt: skip
+                      f"at most one per tensor of the weights, {len(weights.tensors)}")  # fmt: skip
     rows, width = vocabulary_and_width(config)
     if rows is None:
         return

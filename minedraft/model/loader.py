@@ -31,6 +31,7 @@ from minedraft.model.kv_pool import KVPool
 from minedraft.model.parallel.group import together
 from minedraft.model.parallel.plan import share_heads
 from minedraft.model.parallel.shard import shard_model
+from minedraft.model.quantised.model import read_quantised_model
 from minedraft.model.runner import ModelRunner
 from minedraft.model.self_test import blocks_needed, compare, reference
 from minedraft.model_files.json_file import one_line, refusal
@@ -72,7 +73,8 @@ def load_runner(
     """Load a causal language model for packed, paged forward passes.
 
     Args:
-        path: A directory with config.json and safetensors, or a hub id (``owner/name``).
+        path: A directory with config.json and safetensors or a GGUF file, or a hub id
+            (``owner/name``).
         dtype: ``float32``, ``bfloat16`` or ``auto``, of arithmetic, keys and values.
         kernels: Who computes: ``auto``, ``c`` or ``torch`` (`minedraft.model.kernels.select`).
         num_blocks: KV blocks of the pool, at least one.
@@ -95,7 +97,10 @@ def load_runner(
     directory = open_directory(path)
     target = _device(directory, device)
     dtype = settle_dtype(dtype, target)
-    if self_test and dtype != "float32" and _weight_bytes(directory) <= FP32_PROOF_BYTES:
+    if directory.quantises_activations:
+        reason = "the checkpoint asks for quantised activations; only weights are"
+        log.warning("model.weights_only", path=str(directory.path), reason=reason)
+    if self_test and dtype != "float32" and directory.dense_bytes <= FP32_PROOF_BYTES:
         # bf16 rounding hides small mistakes, so the same path is proven in fp32 and let go again.
         _load(directory, "float32", kernels, 1, block_size, target, self_test, ranks)
     return _load(directory, dtype, kernels, num_blocks, block_size, target, self_test, ranks)
@@ -166,10 +171,6 @@ def _load(  # noqa: PLR0917 called twice, above
     return runner(num_blocks)
 
 
-def _weight_bytes(directory: ModelDirectory) -> int:
-    return sum(file.stat().st_size for file in directory.path.glob("*.safetensors"))
-
-
 def _window(found: GeometryProbe) -> int | None:
     """Return the shortest sliding window of a model's layers."""
     asked = (layer.sliding_window for layer in found.options.values())
@@ -178,7 +179,7 @@ def _window(found: GeometryProbe) -> int | None:
 
 def _is_affordable(directory: ModelDirectory, device: torch.device) -> bool:
     """Whether ranks can compare with a forward pass of the whole model on the CPU."""
-    num_bytes = _weight_bytes(directory)
+    num_bytes = directory.dense_bytes
     if device.type == "cpu" or num_bytes <= CPU_PROOF_BYTES:
         return True
     log.warning("model.self_test_skipped", path=str(directory.path), gib=num_bytes >> 30)
@@ -218,15 +219,20 @@ def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
 def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:
     try:
         with _quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                directory.path,
-                dtype=dtype,
-                attn_implementation=ATTENTION_NAME,
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-            )
+            if directory.is_quantised:
+                model, report = read_quantised_model(directory, dtype, packed=False)
+            else:
+                model, report = AutoModelForCausalLM.from_pretrained(
+                    directory.path,
+                    dtype=dtype,
+                    attn_implementation=ATTENTION_NAME,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    output_loading_info=True,
+                )
+    except ModelError:
+        raise
     except Exception as err:
         if "ignore_mismatched_sizes" in str(err):  # which it says to set, and names no tensor
             err = ValueError("sizes do not fit one another (mismatched_keys)")
@@ -260,6 +266,7 @@ def _info(
         block_size=block_size,
         num_blocks=num_blocks,
         weights_fingerprint=weights_fingerprint(directory.path),
+        quantisation=directory.quantisation_words,
     )
 
 

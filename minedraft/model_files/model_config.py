@@ -1,7 +1,8 @@
 """Checks config.json of a model directory: bounded numbers, and nothing that selects code.
 
-Refuses by name what would choose code, files or a quantisation, in every part of the file. Whether
-the architecture can be served is for `minedraft.model.architecture`. Pure: takes what was read.
+Refuses by name what would choose code or files, in every part of the file. Quantisation is for
+`quantisation_config`; whether the architecture can be served is for `minedraft.model.architecture`.
+Pure: takes what was read.
 """
 
 from __future__ import annotations
@@ -62,13 +63,6 @@ def check_config(config: JsonObject) -> None:
     """
     if not config.text("model_type"):
         config.refuse("model_type", "the name of an architecture")
-    quantization = config.part("quantization_config")
-    if quantization is not None:
-        method = quantization.values.get("quant_method", "unknown")
-        raise ModelError(
-            f"{config.path}: quantization_config: quantised weights (quant_method={method!r:.48}) "
-            "are not supported"
-        )
     config.part("text_config")
     _check_part(config)
 

@@ -41,16 +41,28 @@ _ELEMENT_BITS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What the header of a file says of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """Under the name that the format gives it, such as ``BF16``."""
+    begin: int
+    """First byte in the file."""
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
     """The tensors of the headers."""
 
-    shapes: dict[str, tuple[int, ...]]
-    """Tensor to shape."""
+    tensors: dict[str, TensorFacts]
+    """Tensor to facts."""
 
     @property
     def num_elements(self) -> int:
         """Elements of all tensors together."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        return sum(math.prod(facts.shape) for facts in self.tensors.values())
 
 
 def check_weights(directory: Path) -> Weights:
@@ -71,14 +83,14 @@ def check_weights(directory: Path) -> Weights:
             )
         raise ModelError(f"model {directory}: no *.safetensors weights")
     _check_index(directory, {file.name for file in files})
-    shapes: dict[str, tuple[int, ...]] = {}
+    tensors: dict[str, TensorFacts] = {}
     for file in files:
-        shapes.update(read_shapes(file))
-    return Weights(shapes)
+        tensors.update(read_header(file))
+    return Weights(tensors)
 
 
-def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    """Read the header of a safetensors file: tensor to shape.
+def read_header(file: Path) -> dict[str, TensorFacts]:
+    """Read the header of a safetensors file.
 
     Raises:
         ModelError: No safetensors file, or not all of it.
@@ -99,21 +111,18 @@ def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     except OSError as err:
         raise ModelError(f"{file}: cannot be read: {one_line(err)}") from err
     header = parse_object(file, content)
-    shapes: dict[str, tuple[int, ...]] = {}
-    end = 0
-    for name in header.values:
-        if name != "__metadata__":
-            shape, last = _tensor(header, name)
-            shapes[name], end = shape, max(end, last)
-    if size - _LENGTH_BYTES - length != end:
-        raise refusal(
-            file, "size", size, f"{_LENGTH_BYTES + length + end} bytes, as its header says"
-        )
-    return shapes
+    first = _LENGTH_BYTES + length
+    tensors = {
+        name: _tensor(header, name, first) for name in header.values if name != "__metadata__"
+    }
+    end = max((facts.begin + facts.num_bytes for facts in tensors.values()), default=first)
+    if size != end:
+        raise refusal(file, "size", size, f"{end} bytes, as its header says")
+    return tensors
 
 
-def _tensor(header: JsonObject, name: str) -> tuple[tuple[int, ...], int]:
-    """Return a tensor's shape and the end of its bytes."""
+def _tensor(header: JsonObject, name: str, first: int) -> TensorFacts:
+    """Return the facts of a tensor, of a file whose data begins at byte `first`."""
     entry = header.part(name)
     if entry is None:
         header.refuse(name, "a tensor")
@@ -129,7 +138,7 @@ def _tensor(header: JsonObject, name: str) -> tuple[tuple[int, ...], int]:
     if offsets[1] - offsets[0] != num_bytes:
         raise refusal(entry.path, entry.name("data_offsets"), offsets[1] - offsets[0],
                       f"{num_bytes} bytes, as its shape says")  # fmt: skip
-    return tuple(shape), offsets[1]
+    return TensorFacts(tuple(shape), dtype or "", first + offsets[0], num_bytes)
 
 
 def read_index(directory: Path) -> dict[str, str] | None:

@@ -138,6 +138,7 @@ def _check_model(role: str, model: ModelInfo, num_token_ids: int) -> None:
         "dtype",
         "drafter_kind",
         "kernels",
+        "quantisation",
     ):
         _text(name, getattr(model, name), _MAX_WORD_CHARS)
     of = f"{role} {model.name}: "

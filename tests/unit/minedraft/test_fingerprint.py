@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from minedraft.errors import ModelError
-from minedraft.fingerprint import tokenizer_fingerprint
+from minedraft.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from tests.tiny_tokenizers import KINDS, byte_level, sentencepiece, write
 
 
@@ -127,3 +128,65 @@ def test_a_space_variant_of_the_same_family_is_seen(tmp_path):
     one, two = write(sentencepiece(), tmp_path / "one"), write(sentencepiece(), tmp_path / "two")
     rewrite(two, lambda document: document["model"]["vocab"].update({"▁new": 9999}))
     assert tokenizer_fingerprint(one) != tokenizer_fingerprint(two)
+
+
+def weights(directory, *, codes=b"\x12" * (1 << 20), scales=b"\x01" * 4096, config="{}"):
+    """A directory with large codes and small scales, which fall between pieces of the file."""
+    directory.mkdir()
+    (directory / "config.json").write_text(config)
+    header = {
+        "a.qweight": {"dtype": "U8", "shape": [len(codes)], "data_offsets": [0, len(codes)]},
+        "a.scales": {
+            "dtype": "U8",
+            "shape": [len(scales)],
+            "data_offsets": [len(codes), len(codes) + len(scales)],
+        },
+    }
+    text = json.dumps(header).encode()
+    content = len(text).to_bytes(8, "little") + text + codes + scales
+    (directory / "model.safetensors").write_bytes(content)
+    return directory
+
+
+QUANTISED = json.dumps({"quantization_config": {"quant_method": "gptq"}})
+
+
+def test_two_quantisations_of_one_model_differ_though_their_codes_do_not(tmp_path):
+    one = weights(tmp_path / "one", config=QUANTISED)
+    for at in (0, 2000, 4095):
+        scales = bytearray(b"\x01" * 4096)
+        scales[at] = 2
+        other = weights(tmp_path / str(at), config=QUANTISED, scales=bytes(scales))
+        assert weights_fingerprint(one) != weights_fingerprint(other)
+    assert weights_fingerprint(one) != weights_fingerprint(weights(tmp_path / "plain"))
+
+
+def test_two_gguf_files_differ_by_a_scale(tmp_path):
+    import gguf
+    import numpy as np
+
+    prints = set()
+    for name, last in (("one", 1.0), ("two", 1.0), ("three", 2.0)):
+        (tmp_path / name).mkdir()
+        writer = gguf.GGUFWriter(tmp_path / name / "m.gguf", "llama")
+        writer.add_tensor("large", np.zeros(1 << 18, np.float32))
+        writer.add_tensor("small", np.array([1.0, last], np.float32))
+        writer.add_tensor("last", np.zeros(1 << 18, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        prints.add(weights_fingerprint(tmp_path / name))
+    assert len(prints) == 2
+
+
+def test_the_fingerprint_of_weights_that_are_not_quantised_is_what_it_was(tmp_path):
+    """Coordinators compare it with that of workers of other versions."""
+    for config in ("{}", '{"quantization_config": null}'):
+        directory = weights(tmp_path / str(len(config)), config=config)
+        content = (directory / "model.safetensors").read_bytes()
+        digest = hashlib.sha256(config.encode() + f"model.safetensors:{len(content)}".encode())
+        for piece in range(64):
+            begin = len(content) * piece // 64
+            digest.update(content[begin : begin + 4096])
+        assert weights_fingerprint(directory) == digest.hexdigest()

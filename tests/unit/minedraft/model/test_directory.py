@@ -8,6 +8,8 @@ import pytest
 
 from minedraft.errors import ModelError
 from minedraft.model.directory import open_directory
+from tests.gguf_models import to_gguf
+from tests.quantised_models import quantise
 from tests.tiny_models import make_tiny_llama
 
 
@@ -156,4 +158,54 @@ def test_weights_cut_short_are_refused_unloaded(llama):
         open_directory(llama)
     file.write_bytes(struct.pack("<Q", 2**63) + b"{}")
     with pytest.raises(ModelError, match=r"model\.safetensors: length of the header is"):
+        open_directory(llama)
+
+
+def test_a_quantised_directory_says_how_and_which_layers(llama):
+    quantise(llama, "gptq")
+    directory = open_directory(llama)
+    assert directory.is_quantised
+    assert directory.quantisation_words == "int4 (gptq, groups of 32)"
+    assert len(directory.layers) == 14
+    assert directory.dense_bytes == 4 * (2 * 300 + 5) * 64 + 2 * 2 * (
+        6 * 64 * 64 + 3 * 64 * 128
+    ) - (2 * 2 * 3 * 64 * 64)
+
+
+def test_one_gguf_file_stands_for_safetensors(llama):
+    to_gguf(llama, "Q8_0")
+    directory = open_directory(llama)
+    assert (directory.quantisation, directory.quantisation_words) == (None, "gguf (Q8_0)")
+    assert directory.is_quantised
+
+
+def test_safetensors_win_over_a_gguf_file_beside_them(llama):
+    (llama / "model.gguf").write_bytes(b"no GGUF at all")
+    assert not open_directory(llama).is_quantised
+
+
+def test_two_gguf_files_are_refused_by_name(llama):
+    to_gguf(llama, "Q8_0")
+    (llama / "other.gguf").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"2 GGUF files \(model\.gguf, other\.gguf\), want one"):
+        open_directory(llama)
+
+
+def test_a_gguf_file_of_another_architecture_is_refused(llama):
+    to_gguf(llama, "Q8_0", architecture="qwen2")
+    with pytest.raises(ModelError, match=r"general\.architecture is 'qwen2', want 'llama'"):
+        open_directory(llama)
+
+
+def test_a_gguf_file_that_is_cut_is_refused(llama):
+    to_gguf(llama, "Q8_0")
+    content = (llama / "model.gguf").read_bytes()
+    (llama / "model.gguf").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelError, match=r"model\.gguf: .*: end is .*, the size of the file"):
+        open_directory(llama)
+
+
+def test_settings_of_a_quantisation_that_no_tensor_has_are_refused(llama):
+    edit(llama, quantization_config={"quant_method": "awq", "bits": 4, "group_size": 32})
+    with pytest.raises(ModelError, match="says awq, and no tensor is qweight of I32"):
         open_directory(llama)

@@ -88,7 +88,7 @@ def test_an_attention_that_ignores_an_option_is_refused(tmp_path, monkeypatch, d
     ("fields", "said"),
     [
         ({"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, "auto_map.*remote code"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quant_method='gptq'"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quant_method is 'hqq', want one of"),
         ({"model_type": "no_such_model"}, r"config\.json: model_type is 'no_such_model', want an"),
         ({"model_type": "vit"}, r"config\.json: model_type is 'vit', want a causal"),
         ({"text_config": {"a": 1}}, r"config\.json: text_config is an object, want settings"),

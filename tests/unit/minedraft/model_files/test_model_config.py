@@ -57,12 +57,6 @@ def test_remote_code_is_refused(value):
         check(auto_map=value)
 
 
-@pytest.mark.parametrize("method", ["awq", 3, None])
-def test_quantised_weights_are_refused(method):
-    with pytest.raises(ModelError, match=f"quant_method={method!r}"):
-        check(quantization_config={"quant_method": method})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -223,6 +223,7 @@ def test_a_lost_link_is_told_by_either_worker(lost):
         block_size=U32,
         num_blocks=U32,
         drafter_kind=TEXT,
+        quantisation=TEXT,
     )
 )
 def test_model_infos_survive_the_wire(info):

@@ -108,6 +108,7 @@ def test_another_protocol_is_refused_on_both_sides():
         ({"dtype": "x" * 129}, "dtype='x"),
         ({"tokenizer_fingerprint": "a" * 10**6}, "tokenizer_fingerprint='aaa"),
         ({"weights_fingerprint": "\n"}, "weights_fingerprint="),
+        ({"quantisation": "int4\x1b[2J"}, "quantisation="),
         ({"drafter_kind": "\0"}, "drafter_kind="),
         ({"kernels": "c/\x1b[2J"}, "kernels="),
         ({"kernels": "x" * 129}, "it has 129"),
