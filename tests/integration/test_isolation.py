@@ -19,6 +19,8 @@ BAD = 33
 """The token whose embedding was never trained."""
 GOOD = [[5 + (11 * i + 7 * j) % 200 + 30 for j in range(1 + 6 * i)] for i in range(8)]
 NUM_TOKENS = 24
+MOST_ROUNDS = 5
+"""Until somebody is preempted, which about one round in twenty does not do."""
 DISTURBANCES = [
     [BAD],
     [BAD, *range(40, 70)],
@@ -84,12 +86,20 @@ async def test_others_get_the_targets_own_output_beside_it_and_after_it(
     expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in GOOD]
     draft = draft and models / draft
     async with cluster(models / value, draft, num_blocks=20, coordinator=in_small_chunks) as c:
-        both = await gather(load(c.client), disturb(c.client), load(c.client), disturb(c.client))
-        assert both[0] == both[2] == expected
-        status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
-        assert status.counters.num_broken_rows == 2 * len(DISTURBANCES)
-        assert status.counters.num_finished == {"length": 16, "error": 10}
+        rounds = 0
+        while True:
+            both = await gather(
+                load(c.client), disturb(c.client), load(c.client), disturb(c.client)
+            )
+            rounds += 1
+            assert both[0] == both[2] == expected
+            status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
+            # Who meets whom in the pool, and so who is preempted, depends on who is first.
+            if status.counters.num_preemptions > 0 or rounds == MOST_ROUNDS:
+                break
         assert status.counters.num_preemptions > 0
+        assert status.counters.num_broken_rows == 2 * len(DISTURBANCES) * rounds
+        assert status.counters.num_finished == {"length": 16 * rounds, "error": 10 * rounds}
         assert await load(c.client) == expected
         assert all(worker.last_error == "" for worker in status.workers)
 
