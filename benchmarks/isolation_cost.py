@@ -1,8 +1,8 @@
 """What the isolation of rows adds to a verify step: with it and without, in one process, in turns.
 
-Between two processes a step differs by some percent from start to start (which linears are packed
-is decided by timing); within one it does not. A step is as in `verify_step_between.py`. Without:
-no block is cleared, and nobody looks whether numbers are finite.
+Between two processes a step differs by some percent from start to start; within one it does not.
+A step is as in `verify_step_between.py`. Without: no block is cleared, and nobody looks whether
+numbers are finite.
 
     python benchmarks/isolation_cost.py [--model DIR] [--dtypes float32,bfloat16] [--json OUT]
 """
@@ -11,29 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
-import statistics
-import sys
-import time
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from loaded import Loaded
+from turns import Comparison, compare, cpu_ms
+from verify_step_between import ADVANCE, ROWS, TURN, K
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(HERE))
-
-from minedraft.hub.pairs import ensure_pair  # noqa: E402 the path comes first
-from minedraft.model.batch import RowInput  # noqa: E402
-from minedraft.model.kv_pool import KVPool  # noqa: E402
-from minedraft.model.loader import load_runner  # noqa: E402
-from minedraft.model.sampling import Position, SamplingRow, draw  # noqa: E402
-from minedraft.model.soundness import Witness  # noqa: E402
-from minedraft.types import RowParams  # noqa: E402
-
-BLOCK, PER_ROW = 16, 40
-ROWS, K, CONTEXT, ADVANCE, TURN = 8, 4, 200, 3, 240
+from minedraft.hub.pairs import ensure_pair
+from minedraft.model.kv_pool import KVPool
+from minedraft.model.sampling import Position, SamplingRow, draw
+from minedraft.model.soundness import Witness
+from minedraft.types import RowParams
 
 
 def without() -> ExitStack:
@@ -45,44 +37,19 @@ def without() -> ExitStack:
     return stack
 
 
-def measure(model: str, dtype: str, rounds: int) -> dict[str, object]:
+def measure(model: str, dtype: str, rounds: int) -> Comparison:
     """CPU time of steps with isolation over steps without."""
-    runner = load_runner(model, dtype=dtype, num_blocks=PER_ROW * ROWS, block_size=BLOCK)
-    rng = random.Random(0)
-    tables = [list(range(i * PER_ROW, (i + 1) * PER_ROW)) for i in range(ROWS)]
-    tokens = [[rng.randrange(runner.info.vocab_size) for _ in range(640)] for _ in range(ROWS)]
-    runner.forward([RowInput(tokens[i][:CONTEXT], 0, tables[i], 0) for i in range(ROWS)])
-    greedy = SamplingRow(RowParams(temperature=0.0), tuple(tokens[0][:CONTEXT]))
+    loaded = Loaded(model, dtype, num_rows=ROWS, room=TURN + 2 * K)
+    greedy = SamplingRow(RowParams(temperature=0.0), tuple(loaded.tokens[0][: loaded.context]))
     positions = [Position(greedy)] * (ROWS * (K + 1))
+    both_at = {is_on: count() for is_on in (True, False)}
 
-    def step(at: int) -> float:
-        starts = [CONTEXT + i + at for i in range(ROWS)]
-        rows = [
-            RowInput(tokens[i][start : start + K + 1], start, tables[i], K + 1)
-            for i, start in enumerate(starts)
-        ]
-        begin = time.process_time()
-        draw(runner.forward(rows), positions)
-        return (time.process_time() - begin) * 1e3
+    def turn(*, is_on: bool) -> float:
+        rows = loaded.rows(ROWS, K + 1, at=next(both_at[is_on]) * ADVANCE % TURN)
+        with ExitStack() if is_on else without():
+            return cpu_ms(lambda: draw(loaded.runner.forward(rows), positions))()
 
-    for at in range(0, 15, ADVANCE):
-        step(at)
-    pairs = []
-    for index in range(rounds):
-        at = index * ADVANCE % TURN
-        times = {}
-        for is_on in (True, False) if index % 2 else (False, True):
-            with ExitStack() if is_on else without():
-                times[is_on] = step(at)
-        pairs.append((times[True], times[False]))
-    ratios = [on / off for on, off in pairs]
-    return {
-        "dtype": dtype,
-        "with_ms": statistics.median(on for on, _ in pairs),
-        "without_ms": statistics.median(off for _, off in pairs),
-        "median_ratio": statistics.median(ratios),
-        "quartiles": statistics.quantiles(ratios, n=4),
-    }
+    return compare(lambda: turn(is_on=False), lambda: turn(is_on=True), rounds=rounds, warm_up=5)
 
 
 def main() -> None:
@@ -94,9 +61,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = args.model or str(ensure_pair("smollm2").target_dir)
-    found = [measure(model, dtype, args.rounds) for dtype in args.dtypes.split(",")]
-    for line in found:
-        print(line)
+    found = {}
+    for dtype in args.dtypes.split(","):
+        result = measure(model, dtype, args.rounds)
+        print(f"{dtype}, ms per step, with isolation over without: {result}")
+        found[dtype] = result.to_json()
     if args.json:
         args.json.write_text(json.dumps(found, indent=2))
 

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import statistics
-import subprocess
-import sys
 import time
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from turns import HERE, Comparison, Peer, compare, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 BATCHES, ROWS, K, ACCEPTANCE = 2, 32, 4, 0.7
 PROMPT, OUTPUT, BLOCK = 100, 200, 16
-HERE = Path(__file__).resolve().parent.parent
 
 
 class Bench:
@@ -135,58 +132,11 @@ class Bench:
                 core.finish(request.request_id, "length")
 
 
-def serve(num_blocks: int) -> None:
-    """Say which tree this is, then run a burst for each line of stdin and say its cost."""
-    bench = Bench(num_blocks)
-    print(sys.modules["minedraft"].__file__, flush=True)
-    for _ in sys.stdin:
-        print(bench.burst(50), flush=True)
-
-
-def start(root: Path, num_blocks: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, __file__, "--serve", str(num_blocks), str(root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-
-
-def ask(process: subprocess.Popen[str]) -> float:
-    pipe, answers = process.stdin, process.stdout
-    if pipe is None or answers is None:
-        raise SystemExit("no pipes")
-    pipe.write("\n")
-    pipe.flush()
-    return float(answers.readline())
-
-
-def compare(other: Path, num_blocks: int, rounds: int) -> dict[str, object]:
-    both = [start(other, num_blocks), start(HERE, num_blocks)]
-    try:
-        where = [Path((p.stdout or sys.stdin).readline().strip()).parent.parent for p in both]
-        if where != [other, HERE]:
-            raise SystemExit(f"imported {where}")
-        for process in both * 3:
-            ask(process)  # warms up
-        pairs = []
-        for index in range(rounds):
-            turn = both if index % 2 else both[::-1]
-            times = {id(process): ask(process) for process in turn}
-            pairs.append((times[id(both[0])], times[id(both[1])]))
-    finally:
-        for process in both:
-            process.kill()
-            process.wait()
-    ratios = [new / old for old, new in pairs]
-    return {
-        "num_blocks": num_blocks,
-        "other_us_per_row": statistics.median(old for old, _ in pairs),
-        "this_us_per_row": statistics.median(new for _, new in pairs),
-        "median_ratio": statistics.median(ratios),
-        "quartiles": statistics.quantiles(ratios, n=4),
-    }
+def compare_with(other: Path, num_blocks: int, rounds: int) -> Comparison:
+    """Microseconds of CPU time per row, this checkout over the other one."""
+    options = ("--serve", str(num_blocks), str(HERE))
+    with Peer(__file__, *options, root=other) as base, Peer(__file__, *options) as new:
+        return compare(base, new, rounds=rounds)
 
 
 def main() -> None:
@@ -198,12 +148,14 @@ def main() -> None:
     parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        serve(args.serve)
+        bench = Bench(args.serve)
+        serve(lambda: bench.burst(50))
         return
-    result = compare(args.other.resolve(), args.num_blocks, args.rounds)
-    print(result)
+    result = compare_with(args.other.resolve(), args.num_blocks, args.rounds)
+    print(f"pool of {args.num_blocks} blocks, us per row, this over the other: {result}")
     if args.json:
-        args.json.write_text(json.dumps(result, indent=2))
+        figures = {"num_blocks": args.num_blocks, **result.to_json()}
+        args.json.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
