@@ -40,7 +40,8 @@ typedef struct {
 
 static const float NOTHING = -__builtin_inff();
 
-/* The groups of a row from group `begin` to before `end`. */
+/* The groups of a row from group `begin` to before `end`, and what to fetch behind the last keys: the
+ * first values; behind the last values: keys of the next chunk, if there is one. */
 static void find_groups(const attend_args *a, int64_t row, int64_t head, int64_t begin, int64_t end,
                         key_group *groups) {
   const md_layer *l = a->layer;
@@ -53,6 +54,10 @@ static void find_groups(const attend_args *a, int64_t row, int64_t head, int64_t
     groups->count = left < 16 ? left : 16;
     groups->keys = (const char *)l->keys + (page * l->key_dim * l->lanes + within) * size;
     groups->values = (const char *)l->values + (page * l->block_size + within) * l->value_row * size;
+  }
+  for (int64_t i = 0; i < SPAN; i++) {
+    groups[i].keys = groups[i < end - begin ? i + begin - end : -1].values;
+    groups[i].values = groups[-1].values;
   }
 }
 
@@ -158,7 +163,7 @@ MD_INLINE void attend_block(const attend_args *a, block *b, int64_t row, int64_t
   const int64_t end = newest / l->block_size * each + newest % l->block_size / 16 + 1;
   int64_t begin = oldest / l->block_size * each + oldest % l->block_size / 16;
   while (begin < end) {
-    key_group groups[GROUPS];
+    key_group groups[GROUPS + SPAN];
     const int64_t next = (begin / GROUPS + 1) * GROUPS, until = next < end ? next : end;
     find_groups(a, row, head, begin, until, groups);
     score(a, b, groups, until - begin, dtype);

@@ -9,11 +9,13 @@ enum {
   TILE = 6,             /* most queries of a tile */
   SPAN = 4,             /* most vectors beside each other for a query */
   GROUPS = 16,          /* groups of 16 positions in a chunk */
+  AHEAD = 3,            /* groups whose values are fetched before they are needed */
   CHUNK = 16 * GROUPS,  /* positions; scores of a chunk stay in cache */
   SCORES = CHUNK + 16   /* floats from one query's scores to the next: not a power of two */
 };
 
-/* Sixteen positions of one KV head in one block. */
+/* Sixteen positions of one KV head in one block. An array of them goes on for SPAN groups: what is
+ * needed next, which the tiles fetch from memory in advance, because blocks lie anywhere. */
 typedef struct {
   const void *keys;    /* features `lanes` elements apart */
   const void *values;  /* positions `value_row` elements apart */
@@ -29,11 +31,15 @@ typedef struct {
 /* scores[r][16 * b + lane] = q[r] . key of groups[b], for R queries and B groups. */
 MD_INLINE void score_tile(int R, int B, int32_t dtype, const float *q, int64_t dim,
                           const key_group *groups, int64_t lanes, float *scores) {
+  const int64_t size = dtype == MD_BFLOAT16 ? 2 : 4;
   v16 sums[TILE][SPAN];
   MD_UNROLL for (int r = 0; r < R; r++) MD_UNROLL for (int b = 0; b < B; b++) sums[r][b] = v16_zero();
   for (int64_t d = 0; d < dim; d++) {
     v16 keys[SPAN];
-    MD_UNROLL for (int b = 0; b < B; b++) keys[b] = v16_load_as(groups[b].keys, d * lanes, dtype);
+    MD_UNROLL for (int b = 0; b < B; b++) {
+      keys[b] = v16_load_as(groups[b].keys, d * lanes, dtype);
+      __builtin_prefetch((const char *)groups[b + SPAN].keys + d * lanes * size);
+    }
     MD_UNROLL for (int r = 0; r < R; r++) {
       v16 x = v16_set(q[r * dim + d]);
       MD_UNROLL for (int b = 0; b < B; b++) sums[r][b] = v16_fma(x, keys[b], sums[r][b]);
@@ -47,8 +53,12 @@ MD_INLINE void score_tile(int R, int B, int32_t dtype, const float *q, int64_t d
 MD_INLINE void weigh_position(int R, int C, int32_t dtype, const float *weights, const seen *sees,
                               const key_group *group, int64_t n, int64_t at, int all,
                               v16 sums[TILE][SPAN]) {
+  const int64_t size = dtype == MD_BFLOAT16 ? 2 : 4;
   v16 values[SPAN];
-  MD_UNROLL for (int c = 0; c < C; c++) values[c] = v16_load_as(group->values, at + 16 * c, dtype);
+  MD_UNROLL for (int c = 0; c < C; c++) {
+    values[c] = v16_load_as(group->values, at + 16 * c, dtype);
+    __builtin_prefetch((const char *)group[AHEAD].values + (at + 16 * c) * size);
+  }
   MD_UNROLL for (int r = 0; r < R; r++) {
     if (!all && (group->first + n < sees[r].first || group->first + n >= sees[r].last)) continue;
     v16 x = v16_set(weights[r * SCORES + n]);
@@ -82,9 +92,14 @@ MD_INLINE void weigh_tile(int R, int C, int32_t dtype, const float *weights, con
     if (to > last) to = last;
 #define WEIGH(all) \
   weigh_position(R, C, dtype, weights, sees, at, n, n * value_row + column, all, sums)
-    for (; n < from; n++) WEIGH(0);
-    for (; n < to; n++) WEIGH(1);
-    for (; n < last; n++) WEIGH(0);
+    while (n < last) {
+      if (n < from || n >= to) {
+        WEIGH(0);
+        n++;
+      } else {
+        for (; n < to; n++) WEIGH(1);
+      }
+    }
 #undef WEIGH
   }
   MD_UNROLL for (int r = 0; r < R; r++)
@@ -98,29 +113,27 @@ MD_INLINE void weigh_tile(int R, int C, int32_t dtype, const float *weights, con
 #define MD_SPAN(R) ((R) == 1 ? 4 : (R) <= 3 ? 2 : 1)
 #endif
 
-/* Calls F(R, S, ...) for constants R = queries and S = the most that R allows of `vectors`. */
-#define MD_TILE(R, F, vectors, ...)                        \
-  case R:                                                  \
-    if (MD_SPAN(R) >= 4 && (vectors) >= 4) {               \
-      F(R, 4, __VA_ARGS__);                                \
-      step = 4;                                            \
-    } else if (MD_SPAN(R) >= 2 && (vectors) >= 2) {        \
-      F(R, 2, __VA_ARGS__);                                \
-      step = 2;                                            \
-    } else {                                               \
-      F(R, 1, __VA_ARGS__);                                \
-      step = 1;                                            \
-    }                                                      \
+/* Calls F(R, S, ...) for constants R = queries and S = MD_SPAN(R), or 1 where fewer are left; `step`
+ * gets S. */
+#define MD_TILE(R, F, vectors, ...)  \
+  case R:                            \
+    if ((vectors) >= MD_SPAN(R)) {   \
+      step = MD_SPAN(R);             \
+      F(R, MD_SPAN(R), __VA_ARGS__); \
+    } else {                         \
+      step = 1;                      \
+      F(R, 1, __VA_ARGS__);          \
+    }                                \
     break;
-#define MD_TILES(queries, F, vectors, ...)                 \
-  switch (queries) {                                       \
-    MD_TILE(1, F, vectors, __VA_ARGS__)                    \
-    MD_TILE(2, F, vectors, __VA_ARGS__)                    \
-    MD_TILE(3, F, vectors, __VA_ARGS__)                    \
-    MD_TILE(4, F, vectors, __VA_ARGS__)                    \
-    MD_TILE(5, F, vectors, __VA_ARGS__)                    \
-    default:                                               \
-      MD_TILE(6, F, vectors, __VA_ARGS__)                  \
+#define MD_TILES(queries, F, vectors, ...) \
+  switch (queries) {                       \
+    MD_TILE(1, F, vectors, __VA_ARGS__)    \
+    MD_TILE(2, F, vectors, __VA_ARGS__)    \
+    MD_TILE(3, F, vectors, __VA_ARGS__)    \
+    MD_TILE(4, F, vectors, __VA_ARGS__)    \
+    MD_TILE(5, F, vectors, __VA_ARGS__)    \
+    default:                               \
+      MD_TILE(6, F, vectors, __VA_ARGS__)  \
   }
 
 #endif

@@ -42,10 +42,21 @@ MD_INLINE void rotate(void *x, const float *cos, const float *sin, int64_t half,
       for (int64_t d = 0; d < l->value_dim; d++) value[d] = v[d * w->v_feature];           \
   } while (0)
 
-MD_INLINE void write_token(const write_args *w, int64_t t, int32_t dtype) {
+/* A key goes to as many cache lines as it has features: have them come while others are written. */
+MD_INLINE void expect_token(const write_args *w, int64_t t, int64_t size) {
+  const md_layer *l = w->layer;
+  const int64_t block = w->step->slots[t] / l->block_size, offset = w->step->slots[t] % l->block_size;
+  const char *key = (const char *)l->keys;
+  key += (block * l->kv_heads * l->key_dim * l->lanes + offset) * size;
+  for (int64_t d = 0; d < l->kv_heads * l->key_dim; d++)
+    __builtin_prefetch(key + d * l->lanes * size, 1);
+}
+
+MD_INLINE void write_token(const write_args *w, int64_t t, int64_t end, int32_t dtype) {
   const md_layer *l = w->layer;
   const int64_t size = dtype == MD_BFLOAT16 ? 2 : 4;
   const int64_t block = w->step->slots[t] / l->block_size, offset = w->step->slots[t] % l->block_size;
+  if (t + 1 < end) expect_token(w, t + 1, size);
   if (w->q) {
     const float *cos = w->cos + t * w->half, *sin = w->sin + t * w->half;
     for (int64_t h = 0; h < w->q_heads; h++)
@@ -64,10 +75,11 @@ MD_INLINE void write_token(const write_args *w, int64_t t, int32_t dtype) {
 static void write_range(void *ctx, int64_t begin, int64_t end, int32_t thread) {
   const write_args *w = ctx;
   (void)thread;
+  expect_token(w, begin, w->layer->dtype == MD_BFLOAT16 ? 2 : 4);
   if (w->layer->dtype == MD_BFLOAT16)
-    for (int64_t t = begin; t < end; t++) write_token(w, t, MD_BFLOAT16);
+    for (int64_t t = begin; t < end; t++) write_token(w, t, end, MD_BFLOAT16);
   else
-    for (int64_t t = begin; t < end; t++) write_token(w, t, MD_FLOAT32);
+    for (int64_t t = begin; t < end; t++) write_token(w, t, end, MD_FLOAT32);
 }
 
 /* qkv [tokens, (q_heads + 2 * kv_heads) * D], rows `row` elements apart: queries and keys are rotated
