@@ -113,6 +113,15 @@ def coder(report: Report) -> Iterator[Line]:
             yield Line(f"{what}: best of ours over best of vLLM", ratio, 1.2, at_most=False)
 
 
+def int4_step(report: Report) -> Iterator[Line]:
+    detail = f"with the head {report['bytes_with_head']:.2f}"
+    text = "int4 target over bf16-stored: "
+    limits = report["limits"]
+    yield Line(f"{text}bytes of quantised layers", report["bytes"], limits["bytes"], detail=detail)
+    for shape, result in report["steps"].items():
+        yield Line(f"{text}step {shape}", result["ratio"], limits[shape])
+
+
 def memory(report: Report) -> Iterator[Line]:
     yield Line("coordinator resident memory, MiB", report["rss_mib_after"], 300)
     yield Line("its growth over 2,000 requests", report["growth"], 0.05)
@@ -151,6 +160,7 @@ JOBS = {
         psd,
     ),
     "coder": Job([str(HERE / "coder.py"), *VLLM], coder),
+    "int4_step": Job([str(HERE / "int4_step.py")], int4_step),
     "memory": Job([str(HERE / "memory.py")], memory),
 }  # fmt: skip
 
