@@ -47,8 +47,8 @@ def kept_bytes(vocab_size: int, before: set[int]) -> tuple[int, int, set[int]]:
     layers = head = 0
     seen = set()
     for found in gc.get_objects():
-        if isinstance(getattr(type(found), "num_bytes", None), property) and hasattr(
-            type(found), "out_features"
+        if str(type(found).__module__).startswith("minedraft.model.kernels") and hasattr(
+            found, "num_bytes"
         ):
             seen.add(id(found))
             if id(found) not in before:

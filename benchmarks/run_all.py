@@ -40,6 +40,11 @@ def step_cost(report: Report) -> Iterator[Line]:
         yield Line(text, result["ratio"], result["limit"])
 
 
+def step_profile(_report: Report) -> Iterator[Line]:
+    """Shares promise nothing."""
+    yield from ()
+
+
 def verify_step(report: Report) -> Iterator[Line]:
     for result in report["results"]:
         text = f"verify 8x5 over transformers' dense forward, {result['dtype']}"
@@ -144,6 +149,7 @@ VLLM = ("--vllm", os.environ["VLLM_PYTHON"]) if "VLLM_PYTHON" in os.environ else
 BEFORE = ("--before", os.environ["BEFORE"]) if "BEFORE" in os.environ else ()
 JOBS = {
     "step_cost": Job([str(HERE / "step_cost.py")], step_cost),
+    "step_profile": Job([str(HERE / "step_profile.py")], step_profile),
     "verify_step": Job([str(HERE / "verify_step.py"), "--rounds", "15"], verify_step),
     "ar_throughput": Job([str(HERE / "ar_throughput.py"), "--repeat", "2", *VLLM], ar_throughput),
     "same_bits": Job([str(HERE / "same_bits.py")], same_bits),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 
 import pytest
@@ -61,3 +62,30 @@ def test_the_coder_lines_compare_on_the_same_cores(run_all):
         "coder, 8 running: psd over ar_all, same cores": True,
         "coder, 8 running: best of ours over best of vLLM": True,
     }
+
+
+@pytest.fixture
+def tables(run_all):
+    sys.path.insert(0, str(HERE / "benchmarks"))
+    try:
+        yield importlib.import_module("tables")
+    finally:
+        sys.path.remove(str(HERE / "benchmarks"))
+
+
+def test_a_table_is_drawn_from_its_report_and_others_stay(tables, tmp_path):
+    report = {"ratio": 0.7, "limit": 0.65}
+    (tmp_path / "two_threads.json").write_text(json.dumps(report))
+    place = "<!-- {}: drawn by benchmarks/tables.py -->\nold\n<!-- end -->\n"
+    text = f"before\n{place.format('two_threads')}between\n{place.format('coder')}after\n"
+    new = tables.redrawn(text, tmp_path)
+    assert "| two threads over one, 16x1, wall | 0.7 | <= 0.65 | **no** |" in new
+    assert new.endswith(f"between\n{place.format('coder')}after\n")
+    assert new.count("old") == 1
+    assert tables.redrawn(new, tmp_path) == new
+
+
+def test_every_place_for_a_table_names_a_benchmark(tables, run_all):
+    for document in tables.DOCUMENTS:
+        found = tables.PLACE.findall((HERE / document).read_text())
+        assert {name for _, name, _ in found} <= set(run_all.JOBS)
