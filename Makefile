@@ -107,7 +107,7 @@ test-fast: $(READY) ## without the slow tests
 
 # What a CPU without AVX-512 and bf16 units has, on any: as many of the tests as fit into a minute.
 AVX2_TESTS := $(addprefix tests/unit/minedraft/model/test_,loader.py runner.py \
-  attention.py self_test.py sampling.py gumbel_max.py soundness.py) \
+  attention.py self_test.py sampling.py mass.py gumbel_max.py soundness.py) \
   tests/unit/minedraft/model/kernels tests/unit/minedraft/model/blocks \
   tests/unit/services/verifier/test_acceptance.py
 test-avx2: $(READY) ## what computes, as on a CPU with AVX2 only

@@ -185,6 +185,6 @@ MD_EXPORT int32_t md_draw(md_pool *pool, const void *logits, int32_t dtype, int6
   int64_t size = dtype == MD_BFLOAT16 ? 2 : 4;
   call the = {logits,       stride * size, vocab, tries, dtype,     places,  seeds,
               positions,    temperatures,  top_k, top_p, log_min_p, scratch, tokens};
-  md_parallel(pool, draw_rows, &the, rows, 1);
+  md_parallel(pool, draw_rows, &the, rows, 4);
   return MD_OK;
 }
