@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from minedraft.model.kernels import select
 from minedraft.model.sampling import Position, SamplingRow, draw, draw_with_q
 from minedraft.services.verifier.acceptance import AcceptItem, accept
-from minedraft.types import Acceptance, RowParams
+from minedraft.types import KERNELS, Acceptance, RowParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
+
+    from minedraft.model.draw_rows import DrawKernel
 
 ROWS, K, CONTEXT, VOCAB = 8, 4, 200, 49_152
 LIMITS = {"peaked": 0.08, "flat": 0.15}
@@ -54,7 +57,7 @@ def main() -> None:
     parser.add_argument("--target", help="model directory or hub id instead of the demo target")
     parser.add_argument("--synthetic", action="store_true")
     parser.add_argument("--dtype", default="float32", help="of the target's arithmetic")
-    parser.add_argument("--kernels", default="")
+    parser.add_argument("--kernels", choices=KERNELS, default="auto", help="of target and draw")
     parser.add_argument("--repeat", type=int, default=15)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -64,33 +67,38 @@ def main() -> None:
         logits, verify_ms = synthetic_logits(), None
     else:
         histories, logits, verify_ms = from_target(args)
+    kernels = select(args.kernels, torch.float32, 1)
     nuclei = nucleus_sizes(logits)
     figures: dict[str, object] = {
         "positions": len(logits),
         "vocab_size": logits.shape[1],
         "nucleus_tokens": nuclei,
         "verify_ms": verify_ms,
+        "kernels": kernels.name,
     }
-    print(f"{len(logits)} positions, vocabulary {logits.shape[1]}, {logits.dtype}, one thread")
+    print(f"{len(logits)} positions, vocabulary {logits.shape[1]}, {logits.dtype}, {kernels.name}")
     print(f"nucleus (T 0.8, p 0.95): median {statistics.median(nuclei)}, most {nuclei[-1]} tokens")
     if verify_ms is not None:
         print(f"verify step, m = {ROWS}, k = {K}, context {CONTEXT}: {verify_ms:.1f} ms")
     milliseconds: dict[str, float] = {}
     for name, params in CASES.items():
         milliseconds[name] = _report(
-            name, accepting(logits, histories, params), verify_ms, args.repeat
+            name, accepting(logits, histories, params, kernels.draw), verify_ms, args.repeat
         )
     top_p = CASES["T 0.8, top-p 0.95"]
     milliseconds["rejection, T 0.8, top-p 0.95"] = _report(
         "rejection, T 0.8, top-p 0.95",
-        accepting(logits, histories, top_p, Acceptance.REJECTION),
+        accepting(logits, histories, top_p, kernels.draw, Acceptance.REJECTION),
         verify_ms,
         args.repeat,
     )
     positions = [Position(row) for row in rows_of(histories, top_p)]
     first = logits[:: K + 1]
     milliseconds["one draft step of 8 rows, T 0.8, top-p 0.95"] = _report(
-        "one draft step of 8 rows", lambda: draw(first, positions), verify_ms, args.repeat
+        "one draft step of 8 rows",
+        lambda: draw(first, positions, kernels.draw),
+        verify_ms,
+        args.repeat,
     )
     milliseconds["full sort of every row (the usual way)"] = _report(
         "full sort of every row", lambda: logits.float().sort(-1), verify_ms, 3
@@ -98,7 +106,10 @@ def main() -> None:
     figures["cpu_ms"] = milliseconds
     flat = "T 0.8, top-p 0.95, flat logits"
     milliseconds[flat] = _report(
-        flat, accepting(flat_logits(logits), histories, top_p), verify_ms, args.repeat
+        flat,
+        accepting(flat_logits(logits), histories, top_p, kernels.draw),
+        verify_ms,
+        args.repeat,
     )
     if verify_ms is not None:
         names = {"peaked": "T 0.8, top-p 0.95", "flat": flat}
@@ -123,6 +134,7 @@ def accepting(
     logits: Tensor,
     histories: list[list[int]],
     params: dict[str, float],
+    kernel: DrawKernel | None,
     rule: Acceptance = Acceptance.COUPLED,
 ) -> Callable[[], object]:
     """One call of `accept` with drafts that a drafter of the target's own logits would make."""
@@ -139,7 +151,7 @@ def accepting(
         AcceptItem(row, draft, q_row if rule is Acceptance.REJECTION else None)
         for row, draft, q_row in zip(rows, drafts, q, strict=True)
     ]
-    return lambda: accept(logits, items, rule)
+    return lambda: accept(logits, items, rule, kernel)
 
 
 def synthetic_logits() -> Tensor:
@@ -166,8 +178,7 @@ def from_target(args: argparse.Namespace) -> tuple[list[list[int]], Tensor, floa
 
     path = args.target or ensure_pair("smollm2").target_dir
     per_row = -(-(CONTEXT + K + 1) // 16)
-    named = {"kernels": args.kernels} if args.kernels else {}
-    runner = load_runner(path, dtype=args.dtype, num_blocks=ROWS * per_row, **named)
+    runner = load_runner(path, dtype=args.dtype, num_blocks=ROWS * per_row, kernels=args.kernels)
     blocks = [list(range(i * per_row, (i + 1) * per_row)) for i in range(ROWS)]
     # Prompts of eight tokens from the middle of the vocabulary; then the target goes on.
     rows = [
@@ -178,7 +189,7 @@ def from_target(args: argparse.Namespace) -> tuple[list[list[int]], Tensor, floa
     ]
     inputs = [RowInput(r.prompt_token_ids, 0, b, 1) for r, b in zip(rows, blocks, strict=True)]
     while rows[0].num_tokens < CONTEXT + K:
-        tokens = draw(runner.forward(inputs), [Position(row) for row in rows])
+        tokens = draw(runner.forward(inputs), [Position(row) for row in rows], runner.draw_kernel)
         inputs = [
             RowInput([token], row.num_tokens, b, 1)
             for row, token, b in zip(rows, tokens, blocks, strict=True)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from minedraft.model import mass
 from minedraft.model.scratch import scratch
 from minedraft.model.truncation import CHUNK, Limits, candidates, truncate
 from minedraft.types import RowParams, TokenLogprobs
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 FLOOR: Final = -9999.0
 """Stands for minus infinity and for NaN, which JSON and clients cannot carry."""
+_LOWEST: Final = -80.0  # e**-80 of one best token
 
 
 def logprobs(
@@ -56,10 +56,38 @@ def _log_softmax(logits: Tensor) -> Tensor:
     values[:, vocab_size:] = -torch.inf
     values[:, :vocab_size].copy_(logits)
     values.sub_(values.amax(-1, keepdim=True))
-    sums = mass.totals(values).double().div_(mass.MASS_SCALE)
-    values.sub_(sums.log_().float()[:, None])
+    values.sub_(tree_sum(weights(values)).log_()[:, None])
     values[:, :vocab_size].nan_to_num_(nan=FLOOR, neginf=FLOOR).clamp_(min=FLOOR, max=0.0)
     return values
+
+
+def weights(scores: Tensor) -> Tensor:
+    """e**score for scores <= 0, float32; from -80 down all alike, below anything that can matter.
+
+    Unlike `mass.weights` its bits differ between CPUs: nobody compares log-probabilities. The
+    result is scratch memory: the next call overwrites it. MKL's exp takes twelve times as
+    long for elements that underflow, -inf among them, as for others.
+    """
+    result = scratch("weights", (scores.shape[0], scores.shape[1]), scores.dtype, scores.device)
+    return torch.clamp(scores, min=_LOWEST, out=result).exp_()
+
+
+def tree_sum(values: Tensor) -> Tensor:
+    """Sum rows by halves: [R, n] -> [R]. Elementwise, so one row's sum never depends on others."""
+    num_rows, count = values.shape
+    if count == 1:
+        return values[:, 0].clone()
+    half = count // 2
+    sums = scratch("sums", (num_rows, half), values.dtype, values.device)
+    torch.add(values[:, :half], values[:, half : 2 * half], out=sums)
+    if count % 2:
+        sums[:, 0] += values[:, -1]
+    while half > 1:
+        count, half = half, half // 2
+        sums[:, :half] += sums[:, half : 2 * half]
+        if count % 2:
+            sums[:, 0] += sums[:, count - 1]
+    return sums[:, 0].clone()
 
 
 def _tops(values: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from minedraft.model.logprobs import FLOOR, logprobs
+from minedraft.model.logprobs import FLOOR, logprobs, tree_sum, weights
 
 
 def test_values_are_log_softmax_of_the_raw_logits():
@@ -63,3 +65,20 @@ def test_values_do_not_depend_on_batch_mates():
 
 def test_nothing_asked_is_nothing():
     assert logprobs(torch.zeros(0, 4), [], []) == []
+
+
+@settings(deadline=None)
+@given(n=st.integers(1, 300), seed=st.integers(0, 99))
+def test_tree_sum_is_a_sum_and_rows_do_not_meet(n, seed):
+    values = torch.rand(5, n, generator=torch.Generator().manual_seed(seed))
+    sums = tree_sum(values)
+    torch.testing.assert_close(sums, values.sum(-1), rtol=1e-5, atol=1e-6)
+    assert torch.equal(tree_sum(values[3:4]), sums[3:4])
+
+
+def test_weights_are_the_same_bits_for_any_cut_of_the_rows():
+    scores = -torch.rand(9, 4999, generator=torch.Generator().manual_seed(3)) * 90
+    whole = weights(scores).clone()
+    for rows in ([2], [0, 8], [4, 5, 6]):
+        assert torch.equal(weights(scores[rows]), whole[rows])
+    torch.testing.assert_close(whole, scores.exp(), rtol=1e-6, atol=2e-35)
