@@ -103,9 +103,11 @@ class TorchKernels:
         out: Tensor | None = None,
     ) -> Tensor:
         """RMS norm (see `Kernels`)."""
-        scale = 1.0 + weight if plus_one else weight
         wide = x if self.dtype == torch.float64 else x.float()
-        normed = F.rms_norm(wide, (x.shape[-1],), scale.to(wide.dtype), eps).to(self.dtype)
+        scale = (1.0 + weight).to(wide.dtype) if plus_one else None
+        normed = F.rms_norm(wide, (x.shape[-1],), scale, eps).to(self.dtype)
+        if not plus_one:
+            normed = normed.mul_(weight.to(self.dtype))
         return normed if out is None else out.copy_(normed)
 
     def add_norm(
@@ -134,7 +136,7 @@ class TorchKernels:
         half = rope.cos.shape[-1]
         pair = all_heads[:, :rotated, : 2 * half]
         first, second = pair[..., :half], pair[..., half:]
-        cos, sin = rope.cos[:, None], rope.sin[:, None]
+        cos, sin = (x[:, None].to(self.dtype) for x in (rope.cos, rope.sin))
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         pair.copy_(turned)
         key = all_heads[:, heads.num_query_heads : rotated]
@@ -164,13 +166,10 @@ class TorchKernels:
     ) -> Tensor:
         """activation(gate) * up (see `Kernels`)."""
         gate, up = gate_up.chunk(2, dim=-1)
-        if self.dtype not in {torch.float32, torch.float64}:
-            gate, up = gate.float(), up.float()
         if activation is Activation.SILU:
             product = F.silu(gate).mul_(up)
         else:
             product = F.gelu(gate, approximate="tanh").mul_(up)
-        product = product.to(self.dtype)
         return product if out is None else out.copy_(product)
 
     def _planned(self, step: Step, pool: KVPool) -> StepPlan:
