@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from minedraft.model.batch import RowInput
+from minedraft.model.kernels.c import compile as build
 from minedraft.model.loader import load_runner
 from minedraft.model.parallel.leader import Leader, follow
 from tests.rank_threads import rank_threads as rank_threads  # noqa: PLC0414 a fixture
@@ -18,6 +19,16 @@ BAD = 33
 """The token that the model has no numbers for."""
 BLOCK = 4
 DTYPES = ("float32", "bfloat16")
+HAS_C = bool(build.compiler())
+# The torch maker multiplies what it hides by 0, for all families; C never looks at it.
+MAKERS = ("torch", "c") if HAS_C else ("torch",)
+
+
+def made(names, c_names=("llama", "gemma2_softcap")):
+    """Makers with the families to try them on."""
+    return [(maker, name) for maker in MAKERS for name in (names if maker == "torch" else c_names)]
+
+
 TEXT = [(7 * i * i + 3 * i) % 32 for i in range(90)]
 """Without BAD."""
 FIRST, SECOND, THIRD = ([*range(n, 75, 3)] for n in range(3))
@@ -40,10 +51,11 @@ def families(tmp_path_factory):
 def runner_of(families):
     """A runner whose embedding of BAD is `value`, and whose pool holds `stale` everywhere."""
 
-    def load(name="llama", dtype="float32", *, value=math.nan, stale=0.0):
+    def load(name="llama", dtype="float32", maker="auto", *, value=math.nan, stale=0.0):
         runner = load_runner(
-            families(name), dtype=dtype, num_blocks=75, block_size=BLOCK, self_test=False
-        )
+            families(name), dtype=dtype, kernels=maker, num_blocks=75, block_size=BLOCK,
+            self_test=False,
+        )  # fmt: skip
         embedding = runner._model.get_input_embeddings()
         # Of its own, where the head shares it and no packed copy of the head was made at load.
         embedding.weight = torch.nn.Parameter(embedding.weight.detach().clone(), False)
@@ -84,9 +96,11 @@ def session(runner):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stale", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_what_others_left_in_the_blocks_never_enters(runner_of, monkeypatch, name, stale, dtype):
-    clean, dirty = runner_of(name, dtype), runner_of(name, dtype, stale=stale)
+@pytest.mark.parametrize(("maker", "name"), made(FAMILIES))
+def test_what_others_left_in_the_blocks_never_enters(
+    runner_of, monkeypatch, name, stale, dtype, maker
+):
+    clean, dirty = runner_of(name, dtype, maker), runner_of(name, dtype, maker, stale=stale)
     passes = num_passes(dirty, monkeypatch)
     for want, got in zip(session(clean), session(dirty), strict=True):
         assert torch.equal(want, got)
@@ -115,11 +129,13 @@ def beside(runner, bad, start, num_logits):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", [0, 10, 21])
-@pytest.mark.parametrize("name", ["llama", "mistral_window", "gemma2_softcap", "qwen3_moe"])
+@pytest.mark.parametrize(
+    ("maker", "name"), made(["llama", "mistral_window", "gemma2_softcap", "qwen3_moe"])
+)
 def test_a_broken_row_is_told_and_changes_no_bit_of_the_others(
-    runner_of, name, place, value, dtype
+    runner_of, name, place, value, dtype, maker
 ):
-    runner = runner_of(name, dtype, value=value)
+    runner = runner_of(name, dtype, maker, value=value)
     sound = TEXT[40:62]
     want, _ = beside(runner, sound, 0, 1)
     assert runner.broken == frozenset()
@@ -130,21 +146,25 @@ def test_a_broken_row_is_told_and_changes_no_bit_of_the_others(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["llama", "mistral_window", "gemma3_window"])
+@pytest.mark.parametrize(("maker", "name"), made(["llama", "mistral_window", "gemma3_window"]))
 def test_a_prefill_chunk_is_told_broken_at_once_however_long_ago_the_window_left_it(
-    runner_of, name, dtype
+    runner_of, name, dtype, maker
 ):
-    runner = runner_of(name, dtype)
+    runner = runner_of(name, dtype, maker)
     beside(runner, [BAD, *TEXT[: 3 * WINDOW]], 0, 0)
     assert runner.broken == {1}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize("name", ["llama", "mistral_window", "gemma2_softcap", "qwen3_moe"])
-def test_a_broken_draft_does_no_harm_to_the_positions_before_it(runner_of, name, place, dtype):
+@pytest.mark.parametrize(
+    ("maker", "name"), made(["llama", "mistral_window", "gemma2_softcap", "qwen3_moe"])
+)
+def test_a_broken_draft_does_no_harm_to_the_positions_before_it(
+    runner_of, name, place, dtype, maker
+):
     """Nor to the next step, if it did not stand: its keys and values are still in the block."""
-    runner, other = runner_of(name, dtype), runner_of(name, dtype)
+    runner, other = runner_of(name, dtype, maker), runner_of(name, dtype, maker)
     tolerance = {"rtol": 1e-3, "atol": 2e-3} if dtype == "float32" else {"rtol": 0.1, "atol": 0.5}
     drafts = TEXT[41:45]
     for one in (runner, other):
@@ -164,8 +184,9 @@ def test_a_broken_draft_does_no_harm_to_the_positions_before_it(runner_of, name,
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_blocks_of_a_broken_row_are_clean_for_the_next_one(runner_of, monkeypatch, dtype):
-    runner = runner_of(dtype=dtype)
+@pytest.mark.parametrize("maker", MAKERS)
+def test_blocks_of_a_broken_row_are_clean_for_the_next_one(runner_of, monkeypatch, dtype, maker):
+    runner = runner_of("llama", dtype, maker)
     want, _ = beside(runner, TEXT[40:62], 0, 1)
     runner.forward([RowInput([BAD, *TEXT[:60]], 0, FIRST, 0)])  # a prefill that nobody ends
     runner.forward([RowInput([BAD] * 50, 0, THIRD, 1)])
