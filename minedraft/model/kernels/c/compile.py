@@ -36,6 +36,7 @@ FLAGS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "avx2": _AVX2,
         "avx512": _AVX512,
         "avx512-bf16": (*_AVX512, "-mavx512bf16"),
+        "avx512-amx": (*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
     },
     "aarch64": {"neon": ("-march=armv8-a",)},
 }

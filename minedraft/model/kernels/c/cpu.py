@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _AVX2: Final = frozenset({"avx2", "fma", "f16c", "bmi2"})
 _AVX512: Final = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 NEEDS: Final[Mapping[str, frozenset[str]]] = {
+    "avx512-amx": _AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"},
     "avx512-bf16": _AVX512 | {"avx512_bf16"},
     "avx512": _AVX512,
     "avx2": _AVX2,

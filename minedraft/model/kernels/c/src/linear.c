@@ -1,5 +1,5 @@
-/* Products over float32 sums: few rows straight from the packed weights, many rows from a part of
- * them that is widened once. bfloat16 activations are widened, which is exact.
+/* Products over float32 sums: pairs are widened in the tile, codes to a part of a panel before.
+ * bfloat16 activations are widened, which is exact.
  */
 #include "linear.h"
 
@@ -8,42 +8,34 @@
 
 typedef void (*tile_fn)(const tile_in *);
 
-#define TILE(from, R, P) \
-  static void tile_##from##_##R##_##P(const tile_in *in) { tile(R, P, FROM_##from, in); }
-#define ENTRY(from, R, P) [FROM_##from][R][P] = tile_##from##_##R##_##P,
+#define TILE(kind, R, P) \
+  static void tile_##kind##_##R##_##P(const tile_in *in) { tile(R, P, MD_##kind, in); }
+#define ENTRY(kind, R, P) [MD_##kind][R][P] = tile_##kind##_##R##_##P,
 
-/* Wide tiles where rows are few, so that enough sums are under way to hide the latency of one. */
+/* Wide tiles where rows are few: so many sums are under way that none waits for the one before. */
 #if defined(__AVX512F__)
-#define TILES(T, from)                                                                           \
-  T(from, 1, 1) T(from, 1, 2) T(from, 1, 4) T(from, 1, 8)                                        \
-  T(from, 2, 1) T(from, 2, 2) T(from, 2, 4) T(from, 2, 8)                                        \
-  T(from, 3, 1) T(from, 3, 2) T(from, 3, 4) T(from, 3, 8)                                        \
-  T(from, 4, 1) T(from, 4, 2) T(from, 4, 4) T(from, 5, 1) T(from, 5, 2) T(from, 5, 4)            \
-  T(from, 6, 1) T(from, 6, 2) T(from, 6, 4) T(from, 7, 1) T(from, 7, 2) T(from, 7, 3)            \
-  T(from, 8, 1) T(from, 8, 2) T(from, 8, 3) T(from, 9, 1) T(from, 9, 2)                          \
-  T(from, 10, 1) T(from, 10, 2) T(from, 11, 1) T(from, 11, 2) T(from, 12, 1) T(from, 12, 2)
-enum { WIDE_PANELS = 2 };
+#define TILES(T, kind)                                                                        \
+  T(kind, 1, 1) T(kind, 1, 4) T(kind, 2, 1) T(kind, 2, 4) T(kind, 3, 1) T(kind, 3, 4)         \
+  T(kind, 4, 1) T(kind, 4, 4) T(kind, 5, 1) T(kind, 5, 4) T(kind, 6, 1) T(kind, 6, 4)         \
+  T(kind, 7, 1) T(kind, 7, 3) T(kind, 8, 1) T(kind, 8, 3) T(kind, 9, 1) T(kind, 9, 2)         \
+  T(kind, 10, 1) T(kind, 10, 2) T(kind, 11, 1) T(kind, 11, 2) T(kind, 12, 1) T(kind, 12, 2)
 #else
-#define TILES(T, from)                                                                           \
-  T(from, 1, 1) T(from, 1, 2) T(from, 1, 4) T(from, 2, 1) T(from, 2, 2) T(from, 3, 1)            \
-  T(from, 3, 2) T(from, 4, 1) T(from, 5, 1) T(from, 6, 1)
-enum { WIDE_PANELS = 1 };
+#define TILES(T, kind)                                                                        \
+  T(kind, 1, 1) T(kind, 1, 4) T(kind, 2, 1) T(kind, 2, 2) T(kind, 3, 1) T(kind, 3, 2)         \
+  T(kind, 4, 1) T(kind, 5, 1) T(kind, 6, 1)
 #endif
 
 TILES(TILE, FLOATS)
 TILES(TILE, PAIRS)
-TILES(TILE, BUFFER)
 
-static const tile_fn tiles[SOURCES][MAX_ROWS + 1][MAX_PANELS + 1] = {
-    TILES(ENTRY, FLOATS) TILES(ENTRY, PAIRS) TILES(ENTRY, BUFFER)};
+static const tile_fn tiles[2][MAX_ROWS + 1][MAX_PANELS + 1] = {
+    TILES(ENTRY, FLOATS) TILES(ENTRY, PAIRS)};
 
 enum {
-  BLOCK_ROWS = 96,         /* rows that share a widened part */
-  BLOCK_BYTES = 1 << 20,   /* of their activations: they stay in the second cache */
-  WIDE_FLOATS = 256 * 2 * MD_PANEL, /* of a widened part: it stays in the first cache */
+  BLOCK_ROWS = 96,       /* rows that share a pass over the weights */
+  BLOCK_BYTES = 1 << 20, /* of their activations: they stay in the second cache */
+  PART_K = 256,          /* k of a part of a panel that is widened, and of activations */
   SUMS = BLOCK_ROWS * 8 * MD_PANEL,
-  X_FLOATS = BLOCK_ROWS * 256,
-  FEW_ROWS = MAX_ROWS,
 };
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -56,60 +48,52 @@ typedef struct {
   int64_t sums_stride;
 } part;
 
+static inline int64_t tiles_of(int64_t rows) { return (rows + MAX_ROWS - 1) / MAX_ROWS; }
+
 /* Panels that the tiles of some rows take at once, at most `most`. */
-static int64_t width_of(int32_t from, int64_t rows, int64_t most) {
-  const int64_t count = (rows + MAX_ROWS - 1) / MAX_ROWS;
-  const int64_t low = rows / count, high = (rows + count - 1) / count;
+static int64_t width_of(int64_t rows, int64_t most) {
+  const int64_t count = tiles_of(rows), low = rows / count, high = (rows + count - 1) / count;
   int64_t width = least(MAX_PANELS, most);
-  while (!tiles[from][low][width] || !tiles[from][high][width]) width--;
+  while (!tiles[0][low][width] || !tiles[0][high][width]) width--;
   return width;
 }
 
-static void run_tiles(int32_t from, const part *at, int64_t panel, int64_t width, tile_in *in) {
-  const int64_t count = (at->rows + MAX_ROWS - 1) / MAX_ROWS;
-  in->x_stride = at->x_stride;
-  in->k = at->k;
-  in->sums_stride = at->sums_stride;
-  in->first = at->k0 == 0;
-  for (int64_t i = 0; i < count; i++) {
-    const int64_t r = at->rows * i / count, rows = at->rows * (i + 1) / count - r;
-    in->x = at->x + r * at->x_stride;
-    in->sums = at->sums + r * at->sums_stride + panel * MD_PANEL;
-    tiles[from][rows][width](in);
-  }
-}
-
-/* Straight from the packed weights. */
-static void few_rows(const md_stored *stored, const part *at, int64_t panel, int64_t panels) {
-  const int64_t bytes = md_panel_bytes(stored);
-  const char *weights = (const char *)stored->weights + panel * bytes +
-                        at->k0 * (stored->kind == MD_PAIRS ? 32 : 64);
+/* The sums of `panels` panels from `panel` on, from k0 to k0 + k. */
+static void add_part(const md_stored *stored, const part *at, int64_t panel, int64_t panels) {
+  _Alignas(64) float wide[MAX_PANELS * PART_K * MD_PANEL];
+  const int64_t bytes = md_panel_bytes(stored), count = tiles_of(at->rows);
+  const int pairs = stored->kind == MD_PAIRS, codes = stored->group > 0;
+  const char *weights = (const char *)stored->weights + at->k0 * (pairs ? 32 : 64);
   for (int64_t p = 0, width; p < panels; p += width) {
-    width = width_of(stored->kind, at->rows, panels - p);
-    tile_in in = {.w = weights + p * bytes, .w_stride = bytes, .jump = width * bytes};
-    run_tiles(stored->kind, at, p, width, &in);
-  }
-}
-
-/* From a part that is widened first. */
-static void many_rows(const md_stored *stored, const part *at, int64_t panel, int64_t panels) {
-  _Alignas(64) float wide[WIDE_FLOATS];
-  for (int64_t p = 0, width; p < panels; p += width) {
-    width = width_of(FROM_BUFFER, at->rows, least(WIDE_PANELS, panels - p));
-    widen_weights(stored, panel + p, width, at->k0, at->k, wide);
-    tile_in in = {.w = (const char *)wide};
-    run_tiles(FROM_BUFFER, at, p, width, &in);
+    width = width_of(at->rows, panels - p);
+    tile_in in = {.x_stride = at->x_stride, .k = at->k, .sums_stride = at->sums_stride,
+                  .first = at->k0 == 0};
+    if (codes) {
+      widen_codes(stored, panel + p, width, at->k0, at->k, wide);
+      in.w = (const char *)wide;
+      in.w_stride = in.jump = at->k * MD_LINE_BYTES;
+    } else {
+      in.w = weights + (panel + p) * bytes;
+      in.w_stride = bytes;
+      in.jump = width * bytes;
+    }
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t r = at->rows * i / count, rows = at->rows * (i + 1) / count - r;
+      in.x = at->x + r * at->x_stride;
+      in.sums = at->sums + r * at->sums_stride + p * MD_PANEL;
+      tiles[pairs][rows][width](&in);
+    }
   }
 }
 
 static void block(const md_product *job, int64_t row, int64_t rows, int64_t panel, int64_t panels) {
   _Alignas(64) float sums[SUMS];
-  _Alignas(64) float wide_x[X_FLOATS];
+  _Alignas(64) float wide_x[BLOCK_ROWS * PART_K];
   const md_stored *stored = job->stored;
-  const int narrow = job->dtype == MD_BFLOAT16, few = rows <= FEW_ROWS && !stored->group;
-  int64_t width = narrow ? SUMS / (rows * MD_PANEL) : few ? MAX_PANELS : WIDE_PANELS;
-  int64_t step = few ? stored->k : WIDE_FLOATS / (MD_PANEL * WIDE_PANELS);
-  if (narrow) step = least(step, X_FLOATS / rows / 8 * 8);
+  const int narrow = job->dtype == MD_BFLOAT16;
+  int64_t width = narrow ? SUMS / (rows * MD_PANEL) : width_of(rows, panels);
+  int64_t step = stored->group ? PART_K : stored->k;
+  if (narrow) step = least(step, BLOCK_ROWS * PART_K / rows / 8 * 8);
   for (int64_t p = 0; p < panels; p += width) {
     const int64_t now = least(width, panels - p);
     part at = {.rows = rows, .sums = sums, .sums_stride = now * MD_PANEL};
@@ -124,7 +108,7 @@ static void block(const md_product *job, int64_t row, int64_t rows, int64_t pane
         at.x = wide_x;
         at.x_stride = at.k;
       }
-      (few ? few_rows : many_rows)(stored, &at, panel + p, now);
+      add_part(stored, &at, panel + p, now);
     }
     md_finish(job, sums, now * MD_PANEL, row, rows, panel + p, now);
   }

@@ -15,18 +15,10 @@ enum { MAX_ROWS = 12, MAX_PANELS = 8 };
 enum { MAX_ROWS = 6, MAX_PANELS = 4 };
 #endif
 
-/* Where a tile finds its weights. */
-enum {
-  FROM_FLOATS = MD_FLOATS,
-  FROM_PAIRS = MD_PAIRS,
-  FROM_BUFFER = 2, /* widened before: float32 [k][P][16] */
-  SOURCES = 3
-};
-
 typedef struct {
   const float *x;
   int64_t x_stride; /* floats between rows */
-  const char *w;
+  const char *w;    /* MD_FLOATS or MD_PAIRS */
   int64_t w_stride; /* bytes between panels */
   int64_t k;
   float *sums;
@@ -40,12 +32,16 @@ enum { AHEAD_BYTES = 1024 };
 
 MD_INLINE void fetch(const char *at) { __builtin_prefetch(at, 0, 3); }
 
-MD_INLINE void tile(const int R, const int P, const int from, const tile_in *in) {
-  const int64_t xs = in->x_stride, ws = from == FROM_BUFFER ? MD_LINE_BYTES : in->w_stride;
-  const int64_t per_k = from == FROM_BUFFER ? P * MD_LINE_BYTES : MD_LINE_BYTES;
-  const int64_t per_pair = from == FROM_PAIRS ? MD_LINE_BYTES : 2 * per_k;
-  const float *x = in->x;
+/* The address of row r with few registers: every third row has one, the others are added to it. */
+#define ROW(r) (third[(r) / 3] + (r) % 3 * xs)
+
+MD_INLINE void tile(const int R, const int P, const int kind, const tile_in *in) {
+  const int64_t xs = in->x_stride, ws = in->w_stride;
+  const int64_t per_pair = kind == MD_PAIRS ? MD_LINE_BYTES : 2 * MD_LINE_BYTES;
+  const float *third[(MAX_ROWS + 2) / 3];
   const char *w = in->w;
+#pragma GCC unroll 4
+  for (int i = 0; i < (R + 2) / 3; i++) third[i] = in->x + 3 * i * xs;
   v16 acc[MAX_ROWS][MAX_PANELS];
 #pragma GCC unroll 12
   for (int r = 0; r < R; r++) {
@@ -56,29 +52,33 @@ MD_INLINE void tile(const int R, const int P, const int from, const tile_in *in)
   const int64_t pairs = in->k / 2, bytes = pairs * per_pair;
   int64_t i = 0, ahead = AHEAD_BYTES;
   int64_t until = bytes > AHEAD_BYTES ? (bytes - AHEAD_BYTES) / per_pair : 0;
-  if (from == FROM_BUFFER) until = 0;
   for (int part = 0; part < 2; part++) {
-    for (; i < until; i++, x += 2, w += per_pair) {
+    for (; i < until; i++, w += per_pair) {
 #pragma GCC unroll 2
       for (int odd = 1; odd >= 0; odd--) {
         v16 b[MAX_PANELS];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) {
           const char *at = w + p * ws;
-          if (from == FROM_PAIRS) {
+          if (kind == MD_PAIRS) {
             b[p] = odd ? v16_odd_bf16((const uint16_t *)at) : v16_even_bf16((const uint16_t *)at);
             if (odd) fetch(at + ahead);
           } else {
-            b[p] = v16_load((const float *)(at + odd * per_k));
-            if (from == FROM_FLOATS) fetch(at + odd * per_k + ahead);
+            b[p] = v16_load((const float *)at + odd * MD_PANEL);
+            fetch(at + odd * MD_LINE_BYTES + ahead);
           }
         }
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
-          v16 a = v16_set(x[r * xs + odd]);
+          v16 a = v16_set(ROW(r)[odd]);
 #pragma GCC unroll 8
           for (int p = 0; p < P; p++) acc[r][p] = v16_fma(a, b[p], acc[r][p]);
         }
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < (R + 2) / 3; j++) {
+        third[j] += 2;
+        __asm__("" : "+r"(third[j])); /* else the compiler keeps twelve pointers, on the stack */
       }
     }
     until = pairs;
@@ -88,9 +88,9 @@ MD_INLINE void tile(const int R, const int P, const int from, const tile_in *in)
 #pragma GCC unroll 8
     for (int p = 0; p < P; p++) {
       const char *at = w + p * ws;
-      v16 b = from == FROM_PAIRS ? v16_even_bf16((const uint16_t *)at) : v16_load((const float *)at);
+      v16 b = kind == MD_PAIRS ? v16_even_bf16((const uint16_t *)at) : v16_load((const float *)at);
 #pragma GCC unroll 12
-      for (int r = 0; r < R; r++) acc[r][p] = v16_fma(v16_set(x[r * xs]), b, acc[r][p]);
+      for (int r = 0; r < R; r++) acc[r][p] = v16_fma(v16_set(ROW(r)[0]), b, acc[r][p]);
     }
   }
 #pragma GCC unroll 12

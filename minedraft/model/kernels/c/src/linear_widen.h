@@ -1,4 +1,4 @@
-/* Widens a part of packed weights to float32: [k][panels][16], which a register tile reads. */
+/* Widens codes and activations to float32, which a register tile reads. */
 #ifndef MD_LINEAR_WIDEN_H
 #define MD_LINEAR_WIDEN_H
 
@@ -27,46 +27,36 @@ MD_INLINE v16 md_codes(const uint32_t *words, const int shift, const int bits) {
 }
 #endif
 
-MD_INLINE void widen_codes(const char *panel, const float *scales, const float *offsets,
-                           int64_t group, int64_t k0, int64_t k, int64_t step, float *to,
-                           const int bits) {
+MD_INLINE void widen_panel(const char *panel, const float *scales, const float *offsets,
+                           int64_t group, int64_t k0, int64_t k, float *to, const int bits) {
   const int per_word = 32 / bits;
   const uint32_t *words = (const uint32_t *)panel + k0 / per_word * MD_PANEL;
   for (int64_t i = 0; i < k;) {
     const int64_t g = (k0 + i) / group;
     const int64_t until = (g + 1) * group - k0 < k ? (g + 1) * group - k0 : k;
     const v16 scale = v16_load(scales + g * MD_PANEL), offset = v16_load(offsets + g * MD_PANEL);
-    for (; i < until; i += per_word, words += MD_PANEL, to += per_word * step) {
+    for (; i < until; i += per_word, words += MD_PANEL, to += per_word * MD_PANEL) {
+      __builtin_prefetch((const char *)words + 1024, 0, 3);
 #pragma GCC unroll 8
       for (int j = 0; j < per_word; j++)
-        v16_store(to + j * step, v16_fma(md_codes(words, j * bits, bits), scale, offset));
+        v16_store(to + j * MD_PANEL, v16_fma(md_codes(words, j * bits, bits), scale, offset));
     }
   }
 }
 
-/* Part [k0, k0 + k) of `panels` panels from `panel` on. k0 is even, and a multiple of 8 where there
- * are codes, as k is then; groups are multiples of 8. */
-MD_INLINE void widen_weights(const md_stored *stored, int64_t panel, int64_t panels, int64_t k0,
-                             int64_t k, float *to) {
-  const int64_t bytes = md_panel_bytes(stored), step = panels * MD_PANEL;
-  const int64_t per_panel = stored->group ? stored->k / stored->group * MD_PANEL : 0;
-  for (int64_t p = panel; p < panel + panels; p++, to += MD_PANEL) {
+/* Part [k0, k0 + k) of `panels` panels from `panel` on: to [panels][k][16]. All are multiples of 8,
+ * as groups are. */
+MD_INLINE void widen_codes(const md_stored *stored, int64_t panel, int64_t panels, int64_t k0,
+                           int64_t k, float *to) {
+  const int64_t bytes = md_panel_bytes(stored), group = stored->group;
+  const int64_t per_panel = stored->k / group * MD_PANEL;
+  for (int64_t p = panel; p < panel + panels; p++, to += k * MD_PANEL) {
     const char *from = (const char *)stored->weights + p * bytes;
     const float *scales = stored->scales + p * per_panel, *offsets = stored->offsets + p * per_panel;
-    if (stored->kind == MD_CODES4) {
-      widen_codes(from, scales, offsets, stored->group, k0, k, step, to, 4);
-    } else if (stored->kind == MD_CODES8) {
-      widen_codes(from, scales, offsets, stored->group, k0, k, step, to, 8);
-    } else if (stored->kind == MD_FLOATS) {
-      for (int64_t i = 0; i < k; i++)
-        v16_store(to + i * step, v16_load((const float *)from + (k0 + i) * MD_PANEL));
-    } else {
-      for (int64_t i = 0; i < k; i += 2) {
-        const uint16_t *pair = (const uint16_t *)from + (k0 + i) * MD_PANEL;
-        v16_store(to + i * step, v16_even_bf16(pair));
-        v16_store(to + (i + 1) * step, v16_odd_bf16(pair));
-      }
-    }
+    if (stored->kind == MD_CODES4)
+      widen_panel(from, scales, offsets, group, k0, k, to, 4);
+    else
+      widen_panel(from, scales, offsets, group, k0, k, to, 8);
   }
 }
 

@@ -58,7 +58,7 @@ def test_an_object_loads_once_per_process(objects):
 
 @pytest.mark.parametrize("asked", ["sse2", "AVX2", "../avx2"])
 def test_a_name_that_is_no_instruction_set_is_refused(asked):
-    with pytest.raises(KernelsError, match=r"MINEDRAFT_KERNELS_ISA='.*': want one of avx512-bf16,"):
+    with pytest.raises(KernelsError, match=r"MINEDRAFT_KERNELS_ISA='.*': want one of avx512-amx,"):
         library.load(asked)
 
 
@@ -70,7 +70,7 @@ def test_an_object_that_the_cpu_cannot_run_is_not_loaded(objects, monkeypatch):
 
 def test_a_cpu_without_any_of_the_sets_says_so(objects, monkeypatch):
     cpu_with(monkeypatch)
-    with pytest.raises(KernelsError, match="this CPU runs none of avx512-bf16"):
+    with pytest.raises(KernelsError, match="this CPU runs none of avx512-amx"):
         library.load("")
 
 
