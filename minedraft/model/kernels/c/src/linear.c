@@ -35,6 +35,7 @@ enum {
   BLOCK_ROWS = 96,       /* rows that share a pass over the weights */
   BLOCK_BYTES = 1 << 20, /* of their activations: they stay in the second cache */
   PART_K = 256,          /* k of a part of a panel that is widened, and of activations */
+  NEAR_BYTES = 1024,
   SUMS = BLOCK_ROWS * 8 * MD_PANEL,
 };
 
@@ -68,17 +69,22 @@ static void add_part(const md_stored *stored, const part *at, int64_t panel, int
     width = width_of(at->rows, panels - p);
     tile_in in = {.x_stride = at->x_stride, .k = at->k, .sums_stride = at->sums_stride,
                   .first = at->k0 == 0};
+    const int64_t length = at->k * (pairs ? 32 : 64);
+    int64_t jump = width * bytes;
     if (codes) {
       widen_codes(stored, panel + p, width, at->k0, at->k, wide);
       in.w = (const char *)wide;
-      in.w_stride = in.jump = at->k * MD_LINE_BYTES;
+      in.w_stride = length;
+      jump = 0;
     } else {
       in.w = weights + (panel + p) * bytes;
       in.w_stride = bytes;
-      in.jump = width * bytes;
     }
     for (int64_t i = 0; i < count; i++) {
       const int64_t r = at->rows * i / count, rows = at->rows * (i + 1) / count - r;
+      /* One tile waits for memory: a little ahead. The last of several fetches the next panels. */
+      in.near = count == 1 ? NEAR_BYTES : length;
+      in.far = count == 1 ? jump + NEAR_BYTES - length : i == count - 1 ? jump : 0;
       in.x = at->x + r * at->x_stride;
       in.sums = at->sums + r * at->sums_stride + p * MD_PANEL;
       tiles[pairs][rows][width](&in);

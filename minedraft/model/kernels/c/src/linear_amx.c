@@ -49,6 +49,7 @@ typedef struct {
   int64_t x_stride, low, high, k;
   const char *panels[2];
   float *sums; /* [32][32] */
+  int64_t ahead; /* bytes to the panels that come next, which are fetched meanwhile; 0: nothing */
 } tiles_in;
 
 /* The last k: both operands padded with zeros. */
@@ -95,9 +96,9 @@ static inline __attribute__((always_inline)) void sum_tiles(const tiles_in *in, 
   _tile_zero(3);
   int64_t k = 0;
   for (; k + TILE_K <= in->k; k += TILE_K) {
-    for (int i = 0; i < TILE_BYTES; i += 64) {
-      __builtin_prefetch(b0 + k * 32 + 4096 + i, 0, 3);
-      if (width > 1) __builtin_prefetch(b1 + k * 32 + 4096 + i, 0, 3);
+    for (int i = 0; in->ahead && i < TILE_BYTES; i += MD_LINE_BYTES) {
+      __builtin_prefetch(b0 + k * 32 + in->ahead + i, 0, 2);
+      if (width > 1) __builtin_prefetch(b1 + k * 32 + in->ahead + i, 0, 2);
     }
     STEP(x + k, above + k, stride, b0 + k * 32, b1 + k * 32);
   }
@@ -131,6 +132,7 @@ void md_tiles(const md_product *job, int64_t row, int64_t rows, int64_t panel, i
       if (in.low != set_low || in.high != set_high) configure(in.low, in.high);
       set_low = in.low;
       set_high = in.high;
+      in.ahead = i == count - 1 ? width * bytes : 0;
       in.x = (const uint16_t *)job->x + (row + first) * job->x_stride;
       if (in.high) {
         if (width > 1) sum_tiles(&in, 2, 1);

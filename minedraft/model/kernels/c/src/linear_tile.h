@@ -24,11 +24,9 @@ typedef struct {
   float *sums;
   int64_t sums_stride; /* floats between rows */
   int32_t first;       /* start from zero, else from the sums */
-  int64_t jump;        /* bytes from a panel to that of the next group: fetched ahead */
+  /* What is fetched meanwhile: `near` bytes ahead while that is within the panel, then `far`. */
+  int64_t near, far;
 } tile_in;
-
-/* Bytes to fetch ahead: the latency of memory at the rate at which one core can read. */
-enum { AHEAD_BYTES = 1024 };
 
 MD_INLINE void fetch(const char *at) { __builtin_prefetch(at, 0, 3); }
 
@@ -50,8 +48,7 @@ MD_INLINE void tile(const int R, const int P, const int kind, const tile_in *in)
       acc[r][p] = in->first ? v16_zero() : v16_load(in->sums + r * in->sums_stride + p * 16);
   }
   const int64_t pairs = in->k / 2, bytes = pairs * per_pair;
-  int64_t i = 0, ahead = AHEAD_BYTES;
-  int64_t until = bytes > AHEAD_BYTES ? (bytes - AHEAD_BYTES) / per_pair : 0;
+  int64_t i = 0, until = bytes > in->near ? (bytes - in->near) / per_pair : 0, ahead = in->near;
   for (int part = 0; part < 2; part++) {
     for (; i < until; i++, w += per_pair) {
 #pragma GCC unroll 2
@@ -82,7 +79,7 @@ MD_INLINE void tile(const int R, const int P, const int kind, const tile_in *in)
       }
     }
     until = pairs;
-    ahead = AHEAD_BYTES - bytes + in->jump;
+    ahead = in->far;
   }
   if (in->k & 1) {
 #pragma GCC unroll 8
