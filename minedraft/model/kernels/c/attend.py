@@ -58,11 +58,12 @@ class Attention:
     ) -> None:
         """Rotate queries and keys in place, copy keys and values into the pool (see `Kernels`)."""
         geometry = pool.layers[layer]
+        row, feature = qkv.stride()
         width = (heads.num_query_heads + 2 * heads.num_kv_heads) * heads.head_dim
         if (
             qkv.shape != (step.slots.shape[0], width)
             or qkv.dtype is not self._dtype
-            or qkv.stride(1) != 1
+            or feature != 1
             or geometry.num_kv_heads != heads.num_kv_heads
             or geometry.key_dim != heads.head_dim
         ):
@@ -75,7 +76,7 @@ class Attention:
                 raise StateError(f"rotations {list(turn.shape)}: not contiguous")
         self._rope_write(
             self._threads, self._paged.layer(pool, layer), self._paged.step(step), qkv.data_ptr(),
-            qkv.stride(0), heads.num_query_heads, rope.cos.data_ptr(), rope.sin.data_ptr(), half,
+            row, heads.num_query_heads, rope.cos.data_ptr(), rope.sin.data_ptr(), half,
         )  # fmt: skip
 
     def write(self, key: Tensor, value: Tensor, pool: KVPool, layer: int, step: Step) -> None:
@@ -117,14 +118,15 @@ class Attention:
             or query.dtype is not self._dtype
         ):
             raise StateError(f"query {list(query.shape)} {query.dtype}: does not fit {geometry}")
-        if query.stride(2) != 1:
+        token, head, feature = query.stride()
+        if feature != 1:
             query = query.contiguous()
+            token, head, feature = query.stride()
         shape = (T, num_heads * geometry.value_dim)
         if out is None:
-            out = torch.empty(shape, dtype=self._dtype)
+            out = query.new_empty(shape)
         elif out.shape != shape or out.dtype is not self._dtype or not out.is_contiguous():
             raise StateError(f"output {list(out.shape)} {out.dtype}: want {list(shape)}")
-        token, head, _ = query.stride()
         self._attend(
             self._threads, self._paged.layer(pool, layer), self._paged.step(step),
             query.data_ptr(), token, head, num_heads, out.data_ptr(),

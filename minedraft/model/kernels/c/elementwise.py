@@ -59,12 +59,13 @@ class Elementwise:
     ) -> Tensor:
         """RMS norm (see `Kernels`)."""
         T, H = x.shape
-        if x.dtype is not self._dtype or x.stride(1) != 1:
+        row, feature = x.stride()
+        if x.dtype is not self._dtype or feature != 1:
             raise StateError(f"norm of {list(x.shape)} {x.dtype}: want {self._dtype}, features 1")
-        y = self._output((T, H), out)
+        y = self._output(x, H, out)
         self._norm(
-            self._threads, self._code, x.data_ptr(), x.stride(0), 0, None, _weight(weight, H),
-            y.data_ptr(), y.stride(0), 0, T, 1, H, eps, plus_one,
+            self._threads, self._code, x.data_ptr(), row, 0, None, _weight(weight, H),
+            y.data_ptr(), y.stride()[0], 0, T, 1, H, eps, plus_one,
         )  # fmt: skip
         return y
 
@@ -80,24 +81,25 @@ class Elementwise:
     ) -> Tensor:
         """Add `x` into `residual`, then norm that (see `Kernels`)."""
         T, H = x.shape
-        if x.dtype is not self._dtype or x.stride(1) != 1:
+        row, feature = x.stride()
+        if x.dtype is not self._dtype or feature != 1:
             raise StateError(f"norm of {list(x.shape)} {x.dtype}: want {self._dtype}, features 1")
-        self._output((T, H), residual)
+        self._output(x, H, residual)
         if not residual.is_contiguous():
             raise StateError(f"residual {list(residual.shape)}: not contiguous")
-        y = self._output((T, H), out)
+        y = self._output(x, H, out)
         self._norm(
-            self._threads, self._code, x.data_ptr(), x.stride(0), 0, residual.data_ptr(),
-            _weight(weight, H), y.data_ptr(), y.stride(0), 0, T, 1, H, eps, plus_one,
+            self._threads, self._code, x.data_ptr(), row, 0, residual.data_ptr(),
+            _weight(weight, H), y.data_ptr(), y.stride()[0], 0, T, 1, H, eps, plus_one,
         )  # fmt: skip
         return y
 
     def norm_heads(self, x: Tensor, weight: Tensor, eps: float, *, plus_one: bool = False) -> None:
         """RMS norm of every head, in place (see `Kernels`)."""
         T, heads, D = x.shape
-        if x.dtype is not self._dtype or x.stride(2) != 1:
+        token, head, feature = x.stride()
+        if x.dtype is not self._dtype or feature != 1:
             raise StateError(f"norm of {list(x.shape)} {x.dtype}: want {self._dtype}, features 1")
-        token, head, _ = x.stride()
         at = x.data_ptr()
         self._norm(
             self._threads, self._code, at, token, head, None, _weight(weight, D),
@@ -109,27 +111,30 @@ class Elementwise:
     ) -> Tensor:
         """activation(gate) * up (see `Kernels`)."""
         T, width = gate_up.shape
-        if gate_up.dtype is not self._dtype or gate_up.stride(1) != 1 or width % 2:
+        row, feature = gate_up.stride()
+        if gate_up.dtype is not self._dtype or feature != 1 or width % 2:
             raise StateError(f"gate and up {list(gate_up.shape)} {gate_up.dtype}: want [T, 2 F]")
-        y = self._output((T, width // 2), out)
+        y = self._output(gate_up, width // 2, out)
         if not y.is_contiguous():
             raise StateError(f"output {list(y.shape)}: not contiguous")
         self._act_mul(
-            self._threads, self._code, _KINDS[activation], gate_up.data_ptr(), gate_up.stride(0),
+            self._threads, self._code, _KINDS[activation], gate_up.data_ptr(), row,
             y.data_ptr(), T, width // 2,
         )  # fmt: skip
         return y
 
-    def _output(self, shape: tuple[int, int], out: Tensor | None) -> Tensor:
+    def _output(self, x: Tensor, width: int, out: Tensor | None) -> Tensor:
+        """[T, width] of `x`'s rows."""
+        T = x.shape[0]
         if out is None:
-            return torch.empty(shape, dtype=self._dtype)
-        if out.shape != shape or out.dtype is not self._dtype or out.stride(1) != 1:
-            raise StateError(f"output {list(out.shape)} {out.dtype}: want {list(shape)}")
+            return x.new_empty(T, width)  # half of what torch.empty with a dtype costs
+        if out.shape != (T, width) or out.dtype is not self._dtype or out.stride()[1] != 1:
+            raise StateError(f"output {list(out.shape)} {out.dtype}: want {[T, width]}")
         return out
 
 
 def _weight(weight: Tensor, size: int) -> int:
     """Address of a norm's weight."""
-    if weight.shape != (size,) or weight.dtype is not torch.float32 or weight.stride(0) != 1:
+    if weight.shape != (size,) or weight.dtype is not torch.float32 or weight.stride() != (1,):
         raise StateError(f"weight {list(weight.shape)} {weight.dtype}: want [{size}] float32")
     return weight.data_ptr()
