@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from transformers import AttentionInterface
 
 from minedraft.errors import ModelError
+from minedraft.model.kernels.interface import Rope
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -141,6 +142,7 @@ class PagedStep:
         self.last: tuple[Tensor, ...] = ()
         """What the last layer made of each token before it attended: tensors [T, ...] that hold its
         keys and values. Empty before that."""
+        self._ropes: dict[int, tuple[Tensor, Rope]] = {}
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
@@ -151,6 +153,20 @@ class PagedStep:
         self.saw(layer, keys, values)
         output = self._kernels.attend(query.transpose(0, 1), self.pool, layer, self.meta, options)
         return output.view(query.shape[1], query.shape[0], -1)
+
+    def rope(self, embeddings: tuple[Tensor, Tensor]) -> Rope:
+        """Return the rotations of this step's tokens, as kernels take them.
+
+        Args:
+            embeddings: cos and sin of the model's rotary module, [1, T, R], in halves alike.
+        """
+        cos, sin = embeddings
+        found = self._ropes.get(id(cos))
+        if found is None:
+            half = cos.shape[-1] // 2
+            made = Rope(*(x[0, :, :half].float().contiguous() for x in (cos, sin)))
+            found = self._ropes[id(cos)] = (cos, made)  # holds cos, so that its id stays its own
+        return found[1]
 
     def saw(self, layer: int, *tensors: Tensor) -> None:
         """Keep what a layer wrote, if it is the last one, for `minedraft.model.soundness`."""

@@ -30,7 +30,7 @@ class SummedLinear(nn.Module):
     """
 
     def __init__(
-        self, linear: nn.Linear, bias: Tensor | None, group: RankGroup, take: slice | None = None
+        self, linear: nn.Module, bias: Tensor | None, group: RankGroup, take: slice | None = None
     ) -> None:
         super().__init__()
         self.linear = linear
@@ -46,6 +46,15 @@ class SummedLinear(nn.Module):
         out = cast("Tensor", self.linear(x)).contiguous()
         self._group.all_reduce(out)
         return out if self.bias is None else out + self.bias
+
+
+    def over(self, linear: nn.Module) -> SummedLinear:
+        """Return the same layer over another form of its weight."""
+        return SummedLinear(linear, self.bias, self._group, self._take)
+
+    def add(self, x: Tensor, residual: Tensor) -> None:
+        """Add the product of x [T, in] into the residual [T, out], in place."""
+        residual.add_(self(x))
 
 
 class GatheredLinear(nn.Module):
