@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from minedraft.errors import ModelError
 from minedraft.model.architecture import max_model_len, probe, refuse_config
 from minedraft.model.attention import ATTENTION_NAME
-from minedraft.model.blocks.stored_linear import store_linears
+from minedraft.model.blocks.replace import Arithmetic, put_on_kernels
 from minedraft.model.directory import open_directory
 from minedraft.model.dtype import settle_dtype
 from minedraft.model.kernels import select
@@ -34,6 +34,7 @@ from minedraft.model.parallel.shard import shard_model
 from minedraft.model.quantised.model import read_quantised_model
 from minedraft.model.runner import ModelRunner
 from minedraft.model.self_test import blocks_needed, compare, reference
+from minedraft.model.stored_dtype import restore_buffers, stored_dtype
 from minedraft.model_files.json_file import one_line, refusal
 from minedraft.types import ModelInfo
 
@@ -137,19 +138,35 @@ def _load(  # noqa: PLR0917 called twice, above
     heads = None if ranks is None else share_heads(path, config, ranks.size)
     wanted = head = None
     with together(ranks):
-        model = _read_model(directory, DTYPES[dtype])
+        model = _read_stored(directory, DTYPES[dtype])
         if ranks is None:
             model.to(device)
         found = probe(path, model, config)
         if self_test and (ranks is None or _is_affordable(directory, device)):
-            wanted = reference(model, window=_window(found), longest=info.max_model_len)
+            wanted = reference(
+                model, DTYPES[dtype], window=_window(found), longest=info.max_model_len
+            )
         if ranks is not None and heads is not None:
             head = shard_model(path, model, heads, ranks)
             model.to(device)  # cut by now: a device that ranks share a model for may not hold it
     if ranks is not None:
         found = probe(path, model, config)  # this rank's share of each layer's heads
     layers = [found.layers[i] for i in sorted(found.layers)]
-    store_linears(model, kernels)
+    exact = None
+    if self_test:
+        exact = kernels
+        if dtype != "float32":
+            exact = select(maker, torch.float32, torch.get_num_threads(), device=device)
+    with together(ranks):
+        count = put_on_kernels(
+            model,
+            Arithmetic(kernels, exact),
+            [(found.layers[i], found.options[i]) for i in sorted(found.layers)],
+            max_model_len=info.max_model_len,
+            agree=_agree_alone if ranks is None else lambda ok: ranks.all_agree(ok=ok),
+        )
+    del exact
+    log.info("model.layers", path=str(path), layers=str(count), kernels=kernels.name)
 
     def runner(blocks: int) -> ModelRunner:
         pool = KVPool(
@@ -214,6 +231,21 @@ def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
         found = directory.config.values.get("text_config")
         raise refusal(path, "text_config", found, f"settings of a language model {architecture!r}")
     return cast("PreTrainedConfig", text_config)
+
+
+def _read_stored(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:
+    """Read a model with its weights as the checkpoint has them."""
+    narrow = stored_dtype(directory.path, dtype)
+    model = _read_model(directory, narrow)
+    if narrow == dtype or restore_buffers(model, dtype):
+        return model
+    log.warning("model.widened", path=str(directory.path), reason="it has buffers of its own")
+    del model
+    return _read_model(directory, dtype)
+
+
+def _agree_alone(ok: bool) -> bool:  # noqa: FBT001 as ranks agree
+    return ok
 
 
 def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:

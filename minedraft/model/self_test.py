@@ -13,6 +13,7 @@ import torch
 
 from minedraft.errors import ModelError
 from minedraft.model.batch import RowInput
+from minedraft.model.blocks.own_forward import own_attention, widened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,11 +47,14 @@ class Reference:
     """[min(5, T - 1), V] float32, of the last tokens."""
 
 
-def reference(model: PreTrainedModel, *, window: int | None, longest: int) -> Reference:
+def reference(
+    model: PreTrainedModel, dtype: torch.dtype, *, window: int | None, longest: int
+) -> Reference:
     """Run the model's own eager attention over random tokens.
 
     Args:
-        model: Dense, before packing; its attention implementation is restored.
+        model: As transformers made it; weights narrower than `dtype` are widened as they are used.
+        dtype: Of the activations.
         window: Shortest sliding window of its layers; the sequence is longer where affordable.
         longest: Most tokens the context allows.
     """
@@ -59,14 +63,9 @@ def reference(model: PreTrainedModel, *, window: int | None, longest: int) -> Re
     vocab = model.get_input_embeddings().num_embeddings
     ids = torch.randint(0, vocab, (1, tokens), generator=generator)
     device = next(model.parameters()).device
-    ours = model.config._attn_implementation  # noqa: SLF001 transformers has a setter, no getter
-    model.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            kept = min(_VERIFY, tokens - 1)
-            logits = model(input_ids=ids.to(device), use_cache=False, logits_to_keep=kept).logits
-    finally:
-        model.set_attn_implementation(ours)
+    kept = min(_VERIFY, tokens - 1)
+    with torch.inference_mode(), own_attention(model), widened(model, dtype):
+        logits = model(input_ids=ids.to(device), use_cache=False, logits_to_keep=kept).logits
     return Reference(ids[0].tolist(), logits[0].float().cpu())
 
 

@@ -102,7 +102,9 @@ class Block(nn.Module):
             **_: Ignored.
         """
         residual = hidden_states[0]
-        attended = self._attend(self._norm(residual, self._attention.before), position_embeddings, paged)
+        attended = self._attend(
+            self._norm(residual, self._attention.before), position_embeddings, paged
+        )
         self._add(attended, residual, self._attention.output, self._attention.after)
         self._add(self._norm(residual, self._before_mlp), residual, self._feed, self._after_mlp)
         return hidden_states

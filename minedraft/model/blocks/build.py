@@ -66,9 +66,7 @@ class BlockBuilder:
         norms = {name for name in [*names, family.after_mlp] if name is not None}
         attention, mlp = _child(layer, "self_attn"), _child(layer, "mlp")
         _expect_parts(layer, norms | {"self_attn", "mlp"}, family.idle)
-        _expect_parts(
-            attention, {*family.qkv, "o_proj", *(family.head_norms or ())}, frozenset()
-        )
+        _expect_parts(attention, {*family.qkv, "o_proj", *(family.head_norms or ())}, frozenset())
         if geometry.key_dim != geometry.value_dim:
             raise UnknownPartError(f"key and value heads differ: {geometry}")
         qkv = self._joined(attention, family.qkv)
@@ -78,22 +76,22 @@ class BlockBuilder:
             raise UnknownPartError(f"{width} features for queries, keys and values: {geometry}")
         query_norm = key_norm = None
         if family.head_norms is not None:
-            query_norm = self._norm(attention, family.head_norms[0], head_dim)
-            key_norm = self._norm(attention, family.head_norms[1], head_dim)
+            query_norm = self.norm(attention, family.head_norms[0], head_dim)
+            key_norm = self.norm(attention, family.head_norms[1], head_dim)
         return Block(
             self._kernels,
             Attention(
                 layer=index,
                 heads=Heads(num_query_heads, geometry.num_kv_heads, head_dim),
                 options=options,
-                before=self._norm(layer, family.before_attention, qkv.in_features),
+                before=self.norm(layer, family.before_attention, qkv.in_features),
                 qkv=qkv,
                 output=self._product(_child(attention, "o_proj")),
                 after=self._norm_or_none(layer, family.after_attention, qkv.in_features),
                 query_norm=query_norm,
                 key_norm=key_norm,
             ),
-            self._norm(layer, family.before_mlp, qkv.in_features),
+            self.norm(layer, family.before_mlp, qkv.in_features),
             self._feed(mlp),
             self._norm_or_none(layer, family.after_mlp, qkv.in_features),
         )
@@ -157,7 +155,12 @@ class BlockBuilder:
             return linear.over(store(self._kernels, cast("nn.Linear", linear.linear)))
         raise UnknownPartError(f"{type(linear).__name__} in place of a linear layer")
 
-    def _norm(self, parent: nn.Module, name: str, features: int) -> Norm:
+    def norm(self, parent: nn.Module, name: str, features: int) -> Norm:
+        """Build an RMS norm.
+
+        Raises:
+            UnknownPartError: it is another kind of norm.
+        """
         norm = _child(parent, name)
         _expect_parts(norm, set(), frozenset(), parameters={"weight"})
         eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
@@ -167,7 +170,7 @@ class BlockBuilder:
         return Norm(weight.contiguous(), eps, self._family.plus_one)
 
     def _norm_or_none(self, parent: nn.Module, name: str | None, features: int) -> Norm | None:
-        return None if name is None else self._norm(parent, name, features)
+        return None if name is None else self.norm(parent, name, features)
 
 
 def _child(parent: nn.Module, name: str) -> nn.Module:
@@ -185,7 +188,7 @@ def _expect_parts(
     parameters: frozenset[str] | set[str] = frozenset(),
 ) -> None:
     """Refuse a module that holds or does more, or less, than its family tells of."""
-    found = {name for name, child in module.named_children() if child is not None}
+    found = {name for name, _ in module.named_children()}
     own = {name for name, _ in module.named_parameters(recurse=False)}
     own |= {name for name, _ in module.named_buffers(recurse=False)}
     if not parts <= found <= parts | idle or own != parameters or _is_hooked(module):

@@ -64,9 +64,7 @@ FAMILIES: Final[dict[str, Family]] = {
         idle=frozenset({"resid_attn_dropout", "resid_mlp_dropout"}),
     ),
     "gemma2.modeling_gemma2.Gemma2DecoderLayer": _GEMMA2,
-    "gemma3.modeling_gemma3.Gemma3DecoderLayer": replace(
-        _GEMMA2, head_norms=("q_norm", "k_norm")
-    ),
+    "gemma3.modeling_gemma3.Gemma3DecoderLayer": replace(_GEMMA2, head_norms=("q_norm", "k_norm")),
 }
 """By class of the layer, under `transformers.models`."""
 

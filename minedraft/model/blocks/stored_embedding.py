@@ -30,7 +30,7 @@ class StoredEmbedding(nn.Module):
         self._is_plain = type(embedding) is nn.Embedding
 
     @property
-    def weight(self) -> nn.Parameter:
+    def weight(self) -> Tensor:
         """The rows as stored."""
         return self.embedding.weight
 

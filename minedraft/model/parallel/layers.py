@@ -47,7 +47,6 @@ class SummedLinear(nn.Module):
         self._group.all_reduce(out)
         return out if self.bias is None else out + self.bias
 
-
     def over(self, linear: nn.Module) -> SummedLinear:
         """Return the same layer over another form of its weight."""
         return SummedLinear(linear, self.bias, self._group, self._take)

@@ -61,11 +61,14 @@ def test_the_logits_are_the_models_own_but_for_rounding(llama):
 
 
 def test_kernels_that_compute_something_else_are_refused(llama, monkeypatch):
-    def spoil(model, kernels):
+    real = loader.put_on_kernels
+
+    def spoil(model, *given, **options):
         with torch.no_grad():
             model.model.layers[0].self_attn.v_proj.weight.mul_(2)
+        return real(model, *given, **options)
 
-    monkeypatch.setattr(loader, "store_linears", spoil)
+    monkeypatch.setattr(loader, "put_on_kernels", spoil)
     with pytest.raises(ModelError, match="differs from the model's own"):
         load_runner(llama, num_blocks=1)
 

@@ -1,4 +1,4 @@
-"""Lets a model whose weights are narrower than its activations run its own forward pass.
+"""Lets a model run its own forward pass: eager attention, weights as wide as its activations.
 
 Each module's weights are widened while it runs and narrowed again behind it, so that no more than
 one module's is ever held twice. Widening bfloat16 to float32 is exact.
@@ -13,9 +13,21 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from torch import Tensor
+    from transformers import PreTrainedModel
+
+
+@contextmanager
+def own_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Let the model attend by its own eager code inside the context."""
+    ours = model.config._attn_implementation  # noqa: SLF001 transformers has a setter, no getter
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(ours)
 
 
 @contextmanager
@@ -26,12 +38,6 @@ def widened(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
         model: In eval mode; its weights are the same tensors afterwards.
         dtype: At least as wide as the weights.
     """
-    with _hooks(model, dtype):
-        yield
-
-
-@contextmanager
-def _hooks(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     handles = []
     for module in model.modules():
         narrow = [
@@ -41,7 +47,11 @@ def _hooks(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
         ]
         if not narrow:
             continue
-        swap = _EmbeddingRows(module, dtype) if isinstance(module, nn.Embedding) else _Swap(narrow, dtype)
+        swap = (
+            _EmbeddingRows(module, dtype)
+            if isinstance(module, nn.Embedding)
+            else _Swap(narrow, dtype)
+        )
         handles.append(module.register_forward_pre_hook(swap.widen))
         handles.append(module.register_forward_hook(swap.restore, always_call=True))
     try:
@@ -78,7 +88,7 @@ class _EmbeddingRows:
         self._dtype = dtype
         self._narrow: Tensor | None = None
 
-    def widen(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def widen(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         ids, *rest = args
         self._narrow = self._module.weight.data
         self._module.weight.data = self._narrow[ids.flatten()].to(self._dtype)

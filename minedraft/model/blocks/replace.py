@@ -1,0 +1,153 @@
+"""Puts a loaded model on the kernels: known layers as blocks, the rest with stored linears.
+
+A layer is replaced only by a block that computes what it computes (`proof`). One that differs, or
+that no block knows, keeps its own forward. Weights are released layer by layer, so the model is
+never held twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import structlog
+import torch
+from torch import nn
+
+from minedraft.model.blocks.build import BlockBuilder, UnknownPartError
+from minedraft.model.blocks.family import family_of
+from minedraft.model.blocks.own_forward import widened
+from minedraft.model.blocks.proof import TOLERANCE, LayerProof
+from minedraft.model.blocks.stored_embedding import store_embeddings
+from minedraft.model.blocks.stored_linear import store_linears
+from minedraft.model.blocks.stored_norm import StoredNorm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformers import PreTrainedModel
+
+    from minedraft.model.attention import AttentionOptions
+    from minedraft.model.blocks.family import Family
+    from minedraft.model.kernels.interface import Kernels
+    from minedraft.model.kv_pool import LayerGeometry
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCount:
+    """What became of a model's layers."""
+
+    in_blocks: int
+    """Layers that run as blocks."""
+    total: int
+
+    def __str__(self) -> str:
+        """Return it as `30 of 30 layers in blocks`."""
+        return f"{self.in_blocks} of {self.total} layers in blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The kernels that serve a model, and those that prove it."""
+
+    served: Kernels
+    proof: Kernels
+    """In float32, of the same maker; `served` itself where that is float32."""
+
+
+def put_on_kernels(
+    model: PreTrainedModel,
+    arithmetic: Arithmetic,
+    layers: list[tuple[LayerGeometry, AttentionOptions]],
+    *,
+    max_model_len: int,
+    agree: Callable[[bool], bool],
+) -> LayerCount:
+    """Replace layers, linears, the final norm and embeddings of a model, in place.
+
+    Args:
+        model: Loaded, its weights as the checkpoint has them.
+        arithmetic: The kernels.
+        layers: What each layer asked of attention, in the order of the pool.
+        max_model_len: Most positions of a sequence.
+        agree: Whether all ranks say yes, given what this one says: they must choose alike, because
+            layers exchange what they compute.
+
+    Returns:
+        How many layers run as blocks.
+    """
+    kernels = arithmetic.served
+    found = _decoder_layers(model, len(layers))
+    count = 0
+    proof: LayerProof | None = None
+    family: Family | None = None
+    for index, layer in enumerate(found):
+        reason = ""
+        block = None
+        try:
+            family = family_of(layer)
+            if family is None:
+                raise UnknownPartError(f"no block knows {type(layer).__name__}")
+            if proof is None:
+                geometry = [one for one, _ in layers]
+                proof = LayerProof(model, list(found), geometry, arithmetic.proof, max_model_len)
+            place = cast("int", cast("nn.Module", layer.self_attn).layer_idx)
+            block = BlockBuilder(family, arithmetic.proof).build(layer, place, *layers[place])
+            error = proof.error(index, layer, block)
+            if not error <= TOLERANCE:
+                raise UnknownPartError(f"relative error {error:.3g} is above {TOLERANCE:g}")
+            if arithmetic.proof is not kernels:
+                block = BlockBuilder(family, kernels).build(layer, place, *layers[place])
+        except UnknownPartError as err:
+            reason, block = str(err), None
+        if agree(block is not None) and block is not None:
+            found[index] = block
+            count += 1
+        else:
+            log.warning("model.layer_kept", layer=index, reason=reason or "another rank keeps it")
+    if family is not None:
+        _store_norm(model, arithmetic, family)
+    store_linears(model, kernels)
+    store_embeddings(model, kernels.dtype)
+    _widen_rest(model, kernels.dtype)
+    return LayerCount(count, len(layers))
+
+
+def _decoder_layers(model: PreTrainedModel, num_layers: int) -> nn.ModuleList:
+    """Return the list that the model walks; empty if it has none of the usual shape."""
+    layers = getattr(model.get_decoder(), "layers", None)
+    if isinstance(layers, nn.ModuleList) and len(layers) == num_layers:
+        return layers
+    return nn.ModuleList()
+
+
+def _store_norm(model: PreTrainedModel, arithmetic: Arithmetic, family: Family) -> None:
+    """Replace the norm behind the last layer, if it is one of the family's."""
+    decoder = model.get_decoder()
+    width = model.config.get_text_config().hidden_size
+    try:
+        norm = BlockBuilder(family, arithmetic.proof).norm(decoder, "norm", width)
+    except UnknownPartError as err:
+        log.warning("model.norm_kept", reason=str(err))
+        return
+    own = cast("nn.Module", decoder.norm)
+    x = torch.randn(4, width, generator=torch.Generator().manual_seed(20262))
+    x = x.to(norm.weight.device)
+    with torch.inference_mode(), widened(own, torch.float32):
+        wanted = own(x)
+        error = (StoredNorm(arithmetic.proof, norm)(x) - wanted).norm() / wanted.norm()
+    if float(error) <= TOLERANCE:
+        decoder.norm = StoredNorm(arithmetic.served, norm)
+    else:
+        log.warning("model.norm_kept", reason=f"relative error {float(error):.3g}")
+
+
+def _widen_rest(model: nn.Module, dtype: torch.dtype) -> None:
+    """Give what is left in another dtype, such as norms, that of the activations."""
+    stored = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    for parameter in model.parameters():
+        is_float = parameter.is_floating_point() and parameter.dtype != dtype
+        if is_float and id(parameter) not in stored:
+            parameter.data = parameter.data.to(dtype)
