@@ -65,6 +65,7 @@ class LayerProof:
             block_size=_BLOCK_SIZE,
             dtype=torch.float32,
             device=device,
+            layout=kernels.key_layout,
         )
         generator = torch.Generator().manual_seed(20261)
         width = model.config.get_text_config().hidden_size
@@ -90,6 +91,13 @@ class LayerProof:
                 got = block(self._hidden.clone(), **given, paged=step)
             added = (own - self._hidden).norm().clamp_min(1e-12)
             return float((got - own).norm() / added)
+
+    def norm_error(self, own: nn.Module, norm: nn.Module) -> float:
+        """Return the relative error of a norm in place of the model's own."""
+        with torch.inference_mode(), widened(own, torch.float32):
+            wanted = own(self._hidden)
+        with torch.inference_mode():
+            return float((norm(self._hidden) - wanted).norm() / wanted.norm().clamp_min(1e-12))
 
     def _arguments(self, layers: Sequence[nn.Module]) -> list[dict[str, Any]]:
         """Record what the model hands to each layer, without running any."""

@@ -16,18 +16,18 @@ from torch import nn
 
 from minedraft.model.blocks.build import BlockBuilder, UnknownPartError
 from minedraft.model.blocks.family import family_of
-from minedraft.model.blocks.own_forward import widened
 from minedraft.model.blocks.proof import TOLERANCE, LayerProof
 from minedraft.model.blocks.stored_embedding import store_embeddings
 from minedraft.model.blocks.stored_linear import store_linears
 from minedraft.model.blocks.stored_norm import StoredNorm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from transformers import PreTrainedModel
 
     from minedraft.model.attention import AttentionOptions
+    from minedraft.model.blocks.block import Block
     from minedraft.model.blocks.family import Family
     from minedraft.model.kernels.interface import Kernels
     from minedraft.model.kv_pool import LayerGeometry
@@ -53,14 +53,14 @@ class Arithmetic:
     """The kernels that serve a model, and those that prove it."""
 
     served: Kernels
-    proof: Kernels
-    """In float32, of the same maker; `served` itself where that is float32."""
+    proof: Kernels | None
+    """In float32, of the same maker; `served` itself where that is float32; None: no proof."""
 
 
 def put_on_kernels(
     model: PreTrainedModel,
     arithmetic: Arithmetic,
-    layers: list[tuple[LayerGeometry, AttentionOptions]],
+    layers: Sequence[tuple[LayerGeometry, AttentionOptions]],
     *,
     max_model_len: int,
     agree: Callable[[bool], bool],
@@ -80,39 +80,56 @@ def put_on_kernels(
     """
     kernels = arithmetic.served
     found = _decoder_layers(model, len(layers))
+    families = [family_of(layer) for layer in found]
+    known = next((family for family in families if family is not None), None)
+    proof = None
+    if arithmetic.proof is not None and known is not None:
+        geometry = [one for one, _ in layers]
+        proof = LayerProof(model, list(found), geometry, arithmetic.proof, max_model_len)
     count = 0
-    proof: LayerProof | None = None
-    family: Family | None = None
-    for index, layer in enumerate(found):
-        reason = ""
-        block = None
+    kept: dict[str, list[int]] = {}
+    for index, (layer, family) in enumerate(zip(found, families, strict=True)):
+        block, reason = None, "another rank keeps it"
         try:
-            family = family_of(layer)
-            if family is None:
-                raise UnknownPartError(f"no block knows {type(layer).__name__}")
-            if proof is None:
-                geometry = [one for one, _ in layers]
-                proof = LayerProof(model, list(found), geometry, arithmetic.proof, max_model_len)
-            place = cast("int", cast("nn.Module", layer.self_attn).layer_idx)
-            block = BlockBuilder(family, arithmetic.proof).build(layer, place, *layers[place])
-            error = proof.error(index, layer, block)
-            if not error <= TOLERANCE:
-                raise UnknownPartError(f"relative error {error:.3g} is above {TOLERANCE:g}")
-            if arithmetic.proof is not kernels:
-                block = BlockBuilder(family, kernels).build(layer, place, *layers[place])
+            block = _proven(arithmetic, proof, family, layer, index, layers)
         except UnknownPartError as err:
-            reason, block = str(err), None
+            reason = str(err)
         if agree(block is not None) and block is not None:
             found[index] = block
             count += 1
         else:
-            log.warning("model.layer_kept", layer=index, reason=reason or "another rank keeps it")
-    if family is not None:
-        _store_norm(model, arithmetic, family)
+            kept.setdefault(reason, []).append(index)
+    for reason, indices in kept.items():
+        log.warning("model.layers_kept", layers=indices, reason=reason)
+    if known is not None:
+        _store_norm(model, arithmetic, proof, known)
     store_linears(model, kernels)
     store_embeddings(model, kernels.dtype)
     _widen_rest(model, kernels.dtype)
     return LayerCount(count, len(layers))
+
+
+def _proven(  # noqa: PLR0917 one caller
+    arithmetic: Arithmetic,
+    proof: LayerProof | None,
+    family: Family | None,
+    layer: nn.Module,
+    index: int,
+    layers: Sequence[tuple[LayerGeometry, AttentionOptions]],
+) -> Block:
+    """Build a layer's block for serving, after one in float32 computed what the layer computes."""
+    if family is None:
+        raise UnknownPartError(f"no block knows {type(layer).__name__}")
+    place = cast("int", cast("nn.Module", layer.self_attn).layer_idx)
+    kernels = arithmetic.served if arithmetic.proof is None else arithmetic.proof
+    block = BlockBuilder(family, kernels).build(layer, place, *layers[place])
+    if proof is not None:
+        error = proof.error(index, layer, block)
+        if not error <= TOLERANCE:
+            raise UnknownPartError(f"relative error {error:.3g} is above {TOLERANCE:g}")
+    if kernels is arithmetic.served:
+        return block
+    return BlockBuilder(family, arithmetic.served).build(layer, place, *layers[place])
 
 
 def _decoder_layers(model: PreTrainedModel, num_layers: int) -> nn.ModuleList:
@@ -123,25 +140,25 @@ def _decoder_layers(model: PreTrainedModel, num_layers: int) -> nn.ModuleList:
     return nn.ModuleList()
 
 
-def _store_norm(model: PreTrainedModel, arithmetic: Arithmetic, family: Family) -> None:
+def _store_norm(
+    model: PreTrainedModel, arithmetic: Arithmetic, proof: LayerProof | None, family: Family
+) -> None:
     """Replace the norm behind the last layer, if it is one of the family's."""
     decoder = model.get_decoder()
     width = model.config.get_text_config().hidden_size
     try:
-        norm = BlockBuilder(family, arithmetic.proof).norm(decoder, "norm", width)
+        norm = BlockBuilder(family, arithmetic.served).norm(decoder, "norm", width)
     except UnknownPartError as err:
         log.warning("model.norm_kept", reason=str(err))
         return
-    own = cast("nn.Module", decoder.norm)
-    x = torch.randn(4, width, generator=torch.Generator().manual_seed(20262))
-    x = x.to(norm.weight.device)
-    with torch.inference_mode(), widened(own, torch.float32):
-        wanted = own(x)
-        error = (StoredNorm(arithmetic.proof, norm)(x) - wanted).norm() / wanted.norm()
-    if float(error) <= TOLERANCE:
-        decoder.norm = StoredNorm(arithmetic.served, norm)
-    else:
-        log.warning("model.norm_kept", reason=f"relative error {float(error):.3g}")
+    if proof is not None and arithmetic.proof is not None:
+        error = proof.norm_error(
+            cast("nn.Module", decoder.norm), StoredNorm(arithmetic.proof, norm)
+        )
+        if not error <= TOLERANCE:
+            log.warning("model.norm_kept", reason=f"relative error {error:.3g}")
+            return
+    decoder.norm = StoredNorm(arithmetic.served, norm)
 
 
 def _widen_rest(model: nn.Module, dtype: torch.dtype) -> None:

@@ -41,7 +41,7 @@ def narrowed(path):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_layer_of_a_known_family_is_a_block_that_computes_the_same(name, tmp_path):
     path = save_family(name, tmp_path)
-    runner = load(path, self_test=False)
+    runner = load(path)
     assert all(isinstance(layer, Block) for layer in layers_of(runner))
     assert isinstance(runner._model.get_decoder().norm, StoredNorm)
     assert isinstance(runner._model.lm_head, StoredLinear)
@@ -51,7 +51,7 @@ def test_every_layer_of_a_known_family_is_a_block_that_computes_the_same(name, t
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_bf16_checkpoint_computes_in_fp32_what_its_widened_weights_do(name, tmp_path):
     path = narrowed(save_family(name, tmp_path))
-    runner = load(path, self_test=False)
+    runner = load(path)
     assert isinstance(runner._model.get_input_embeddings(), StoredEmbedding)
     assert {p.dtype for p in runner._model.parameters()} == {torch.bfloat16}
     got = logits(runner)
@@ -74,8 +74,8 @@ def test_a_layer_whose_forward_changed_keeps_it(tmp_path, monkeypatch):
     assert [isinstance(layer, Block) for layer in layers_of(runner)] == [True, False, True]
     assert isinstance(layers_of(runner)[1].mlp.down_proj, StoredLinear)
     torch.testing.assert_close(logits(runner), own_logits(path, IDS), rtol=1e-4, atol=1e-3)
-    (kept,) = [line for line in logs if line["event"] == "model.layer_kept"]
-    assert kept["layer"] == 1
+    (kept,) = [line for line in logs if line["event"] == "model.layers_kept"]
+    assert kept["layers"] == [1]
     assert "relative error" in kept["reason"]
     (counted,) = [line for line in logs if line["event"] == "model.layers"]
     assert counted["layers"] == "2 of 3 layers in blocks"
@@ -121,5 +121,5 @@ def test_bf16_arithmetic_is_proven_in_fp32(tmp_path, monkeypatch):
     real = LlamaMLP.forward
     monkeypatch.setattr(LlamaMLP, "forward", lambda self, x: real(self, x) * 1.001)
     path = make_tiny_llama(tmp_path)
-    runner = load(path, dtype="bfloat16", self_test=False)
+    runner = load(path, dtype="bfloat16")
     assert not any(isinstance(layer, Block) for layer in layers_of(runner))
