@@ -30,6 +30,10 @@ breaking the path on purpose, fp32 / bf16: scaling 1 % off 0.011 / 0.033; a need
 0.7 / 0.7; nothing broken 3e-6 / 0 (bit-equal on that AMD EPYC; other kernels will round otherwise,
 which the bf16 limit leaves room for). So fp32 sees all of these and bf16 alone does not: the loader
 proves the path in fp32 first where the model is small enough."""
+_ROUTED_TOLERANCE = 0.3
+"""In bfloat16, of models that route tokens to experts: rounding sends a token that is near two
+experts to the other one. A tiny qwen3_moe of 4 experts: 0.135 by kernels that are right, 0.02 by
+those that happen to round as its own forward does. Blocks are proven in fp32 at every size."""
 _WORK = 1.5e10
 """Most parameters x tokens of the test. 40 tokens of SmolLM2-135M (5e9) took 0.45 s of a core."""
 _FEWEST_TOKENS = 24
@@ -45,6 +49,8 @@ class Reference:
     token_ids: list[int]
     logits: Tensor
     """[min(5, T - 1), V] float32, of the last tokens."""
+    is_routed: bool = False
+    """Whether the model routes tokens to experts."""
 
 
 def reference(
@@ -66,7 +72,10 @@ def reference(
     kept = min(_VERIFY, tokens - 1)
     with torch.inference_mode(), own_attention(model), widened(model, dtype):
         logits = model(input_ids=ids.to(device), use_cache=False, logits_to_keep=kept).logits
-    return Reference(ids[0].tolist(), logits[0].float().cpu())
+    config = model.config.get_text_config(decoder=True)
+    fields = ("num_experts", "num_local_experts", "n_routed_experts")
+    is_routed = any(getattr(config, field, None) for field in fields)
+    return Reference(ids[0].tolist(), logits[0].float().cpu(), is_routed)
 
 
 def compare(path: Path, runner: ModelRunner, wanted: Reference) -> float:
@@ -86,10 +95,13 @@ def compare(path: Path, runner: ModelRunner, wanted: Reference) -> float:
     got = _paged_logits(runner, wanted.token_ids)
     error = relative_error(got, wanted.logits.repeat(2, 1))
     dtype = torch.float32 if runner.info.dtype == "float32" else torch.bfloat16
-    if not error <= _TOLERANCE[dtype]:
+    tolerance = _TOLERANCE[dtype]
+    if wanted.is_routed and dtype == torch.bfloat16:
+        tolerance = _ROUTED_TOLERANCE
+    if not error <= tolerance:
         raise ModelError(
             f"model {path}: paged attention differs from the model's own: relative error "
-            f"{error:.3g} of the logits is above {_TOLERANCE[dtype]:g} ({runner.info.dtype})"
+            f"{error:.3g} of the logits is above {tolerance:g} ({runner.info.dtype})"
         )
     return error
 

