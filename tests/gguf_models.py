@@ -1,4 +1,4 @@
-"""Writes a tiny Llama as a GGUF file, as llama.cpp's converter does, with Q8_0 and Q4_K weights.
+"""Writes a tiny model as a GGUF file, as llama.cpp's converter does, with Q8_0 and Q4_K weights.
 
 The gguf library writes the file and Q8_0; Q4_K is quantised here, which that library cannot. Names
 and the order of the rows of q and k are spelled out, not taken from what the reader uses.
@@ -32,38 +32,55 @@ _NAMES = {
     "mlp.down_proj": "ffn_down",
 }
 
+_MORE_NAMES: dict[str, dict[str, str]] = {
+    "qwen3": {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"},
+    "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    "gemma2": {
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    },
+}
 
-def to_gguf(directory: Path, kind: str, architecture: str = "llama") -> dict[str, Array]:
+
+def to_gguf(
+    directory: Path, kind: str, architecture: str = "llama", **others: str
+) -> dict[str, Array]:
     """Replace model.safetensors by model.gguf.
 
     Args:
-        directory: Of a Llama whose widths are multiples of 256 (Q4_K) or 32 (Q8_0).
+        directory: Of a model whose widths are multiples of 256 (Q4_K) or 32 (Q8_0).
         kind: ``Q8_0`` or ``Q4_K``, of the projections; or what is not quantised.
         architecture: What the file says that it is.
+        **others: Types of projections that have another one: ``v_proj="Q5_0"``.
 
     Returns:
         Projection to the weight that it stands for, [N, K] float64, in transformers' order.
     """
     config = json.loads((directory / "config.json").read_text())
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    heads = heads if architecture == "llama" else {}
+    names = _NAMES | _MORE_NAMES.get(architecture, {})
     writer = gguf.GGUFWriter(directory / "model.gguf", architecture)
-    writer.add_uint32("llama.block_count", config["num_hidden_layers"])
+    writer.add_uint32(f"{architecture}.block_count", config["num_hidden_layers"])
     writer.add_token_list([f"<{i}>" for i in range(config["vocab_size"])])
     meant: dict[str, Array] = {}
     for name, tensor in load_file(directory / "model.safetensors").items():
         weight = tensor.float().numpy()
-        stem = name.removesuffix(".weight")
+        stem, _, suffix = name.rpartition(".")
         last = stem.rpartition(".")[2]
-        if not last.endswith("_proj"):
-            writer.add_tensor(f"{_gguf_name(stem)}.weight", weight)
+        called = f"{_gguf_name(stem, names)}.{suffix}"
+        if not last.endswith("_proj") or suffix == "bias":
+            is_shifted = architecture == "gemma2" and last.endswith("norm")
+            writer.add_tensor(called, weight + 1 if is_shifted else weight)
             continue
         rows = _interleaved(len(weight), heads[last]) if last in heads else np.arange(len(weight))
-        content, served = _blocks(weight[rows], kind)
+        own = others.get(last, kind)
+        content, served = _blocks(weight[rows], own)
         back = np.empty_like(served)
         back[rows] = served
         meant[name] = back.astype(np.float64)
-        raw = gguf.GGMLQuantizationType[kind]
-        writer.add_tensor(f"{_gguf_name(stem)}.weight", content, raw_dtype=raw)
+        writer.add_tensor(called, content, raw_dtype=gguf.GGMLQuantizationType[own])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -72,11 +89,11 @@ def to_gguf(directory: Path, kind: str, architecture: str = "llama") -> dict[str
     return meant
 
 
-def _gguf_name(stem: str) -> str:
-    if stem in _NAMES:
-        return _NAMES[stem]
+def _gguf_name(stem: str, names: dict[str, str]) -> str:
+    if stem in names:
+        return names[stem]
     _, _, layer, rest = stem.split(".", 3)
-    return f"blk.{layer}.{_NAMES[rest]}"
+    return f"blk.{layer}.{names[rest]}"
 
 
 def _interleaved(rows: int, heads: int) -> Array:

@@ -80,8 +80,8 @@ def dequantise(directory: Path, meant: dict[str, Array], into: Path) -> Path:
     (into / "config.json").write_text(json.dumps(config))
     stored = directory / "model.safetensors"
     plain = load_file(stored) if stored.exists() else {}
-    names = {name.removesuffix("weight") for name in meant}
-    tensors = {n: t for n, t in plain.items() if not n.startswith(tuple(names))}
+    stems = tuple(name.removesuffix("weight") for name in meant)
+    tensors = {n: t for n, t in plain.items() if n.endswith("bias") or not n.startswith(stems)}
     tensors |= {n: torch.from_numpy(weight).float().contiguous() for n, weight in meant.items()}
     save_file(tensors, into / "model.safetensors", metadata={"format": "pt"})
     return into

@@ -47,9 +47,9 @@ def rank_threads(tmp_path, monkeypatch):
     lock = threading.Lock()
     read = loader._read_model
 
-    def read_alone(*args):
+    def read_alone(*args, **options):
         with lock:
-            return read(*args)
+            return read(*args, **options)
 
     monkeypatch.setattr(loader, "_read_model", read_alone)
     return RankThreads(tmp_path)

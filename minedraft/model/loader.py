@@ -6,7 +6,7 @@ and remote code: always a ModelError that names the directory and the reason.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +23,7 @@ from transformers.utils import logging as transformers_logging
 from minedraft.errors import ModelError
 from minedraft.model.architecture import max_model_len, probe, refuse_config
 from minedraft.model.attention import ATTENTION_NAME
+from minedraft.model.blocks.own_forward import widened
 from minedraft.model.blocks.replace import Arithmetic, put_on_kernels
 from minedraft.model.directory import open_directory
 from minedraft.model.dtype import settle_dtype
@@ -138,10 +139,12 @@ def _load(  # noqa: PLR0917 called twice, above
     heads = None if ranks is None else share_heads(path, config, ranks.size)
     wanted = head = None
     with together(ranks):
-        model = _read_stored(directory, DTYPES[dtype])
+        # Ranks cut dense weights.
+        model = _read_stored(directory, DTYPES[dtype], keep_packed=ranks is None)
         if ranks is None:
             model.to(device)
-        found = probe(path, model, config)
+        with widened(model, DTYPES[dtype]) if directory.is_quantised else nullcontext():
+            found = probe(path, model, config)  # quantised models have weights of two dtypes
         if self_test and (ranks is None or _is_affordable(directory, device)):
             wanted = reference(
                 model, DTYPES[dtype], window=_window(found), longest=info.max_model_len
@@ -233,8 +236,12 @@ def _read_config(directory: ModelDirectory) -> PreTrainedConfig:
     return cast("PreTrainedConfig", text_config)
 
 
-def _read_stored(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:
+def _read_stored(
+    directory: ModelDirectory, dtype: torch.dtype, *, keep_packed: bool
+) -> PreTrainedModel:
     """Read a model with its weights as the checkpoint has them."""
+    if directory.is_quantised:
+        return _read_model(directory, dtype, keep_packed=keep_packed)
     narrow = stored_dtype(directory.path, dtype)
     model = _read_model(directory, narrow)
     if narrow == dtype or restore_buffers(model, dtype):
@@ -248,11 +255,13 @@ def _agree_alone(ok: bool) -> bool:  # noqa: FBT001 as ranks agree
     return ok
 
 
-def _read_model(directory: ModelDirectory, dtype: torch.dtype) -> PreTrainedModel:
+def _read_model(
+    directory: ModelDirectory, dtype: torch.dtype, *, keep_packed: bool = False
+) -> PreTrainedModel:
     try:
         with _quiet():
             if directory.is_quantised:
-                model, report = read_quantised_model(directory, dtype, packed=False)
+                model, report = read_quantised_model(directory, dtype, packed=keep_packed)
             else:
                 model, report = AutoModelForCausalLM.from_pretrained(
                     directory.path,

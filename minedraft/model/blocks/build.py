@@ -14,7 +14,13 @@ from transformers.activations import ACT2FN
 
 from minedraft.model.blocks.block import Attention, Block, Norm
 from minedraft.model.blocks.feed import ExpertsFeed, GatedFeed, OwnFeed, Routing
-from minedraft.model.blocks.stored_linear import StoredLinear, bias_of, store
+from minedraft.model.blocks.stored_linear import (
+    JoinedLinear,
+    StoredLinear,
+    bias_of,
+    is_linear,
+    store,
+)
 from minedraft.model.kernels.interface import Activation, Heads
 from minedraft.model.parallel.layers import SummedLinear
 
@@ -136,10 +142,10 @@ class BlockBuilder:
     def _stored(self, weight: Tensor) -> StoredLinear:
         return StoredLinear(self._kernels, self._kernels.store(weight))
 
-    def _joined(self, parent: nn.Module, names: Iterable[str]) -> StoredLinear:
+    def _joined(self, parent: nn.Module, names: Iterable[str]) -> StoredLinear | JoinedLinear:
         """Store projections of one input as one."""
         linears = [_child(parent, name) for name in names]
-        plain = [linear for linear in linears if type(linear) is nn.Linear]
+        plain = [linear for linear in linears if is_linear(linear)]
         if len(plain) < len(linears) or any(_is_hooked(linear) for linear in linears):
             raise UnknownPartError(f"{names} are not plain linear layers")
         if len({(one.in_features, bias_of(one) is None) for one in plain}) != 1:
@@ -149,7 +155,7 @@ class BlockBuilder:
     def _product(self, linear: nn.Module) -> Product:
         if _is_hooked(linear):
             raise UnknownPartError("hooks on a linear layer")
-        if type(linear) is nn.Linear:
+        if is_linear(linear):
             return store(self._kernels, linear)
         if isinstance(linear, SummedLinear):
             return linear.over(store(self._kernels, cast("nn.Linear", linear.linear)))

@@ -132,6 +132,20 @@ class Kernels(Protocol):
             bias: [N] likewise.
         """
 
+    def store_groups(
+        self, codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, bias: Tensor | None = None
+    ) -> Stored:
+        """Take an integer weight over: code * scale + offset, widened where it is used.
+
+        Args:
+            codes: uint8, [N, K] of 8 bits or [N, K / 2] of 4, inputs of even index in the low
+                halves.
+            scales: [N, K / group] float32; a group is a multiple of 8 inputs.
+            offsets: [N, K / group] float32: minus the zero point times the scale.
+            bits: 4 or 8.
+            bias: [N], float32 or bfloat16.
+        """
+
     def linear(
         self, x: Tensor, stored: Stored, *, add_to: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:

@@ -79,6 +79,16 @@ class TorchKernels:
         packs = weight.device.type == "cpu" and weight.numel() > 0 and packing_works(self.dtype)
         return TorchStored(weight if packs else weight.contiguous(), bias, is_packed=packs)
 
+    def store_groups(
+        self, codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, bias: Tensor | None = None
+    ) -> TorchStored:
+        """Take an integer weight over, dequantised: torch multiplies nothing narrower."""
+        if bits == 4:  # noqa: PLR2004 two codes per byte
+            codes = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(1)
+        grouped = codes.view(*scales.shape, -1).to(torch.float32)
+        weight = grouped.mul_(scales[..., None]).add_(offsets[..., None])
+        return self.store(weight.flatten(1), bias)
+
     def linear(
         self,
         x: Tensor,

@@ -6,7 +6,6 @@ packs it as it likes, or takes the dequantised weight.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -86,23 +85,6 @@ class GroupedWeight:
             self, codes=self.codes[index], scales=self.scales[index], offsets=self.offsets[index]
         )
 
-    def regrouped(self, bits: int, group: int) -> GroupedWeight:
-        """The same numbers under wider codes and smaller groups.
-
-        Args:
-            bits: At least as many as now.
-            group: A divisor of the group.
-        """
-        codes = self.codes if bits == self.bits else self._unpacked()
-        repeats = self.group // group
-        return GroupedWeight(
-            codes,
-            self.scales.repeat_interleave(repeats, dim=1),
-            self.offsets.repeat_interleave(repeats, dim=1),
-            bits,
-            group,
-        )
-
     @property
     def _per_byte(self) -> int:
         return _PER_BYTE[self.bits]
@@ -127,17 +109,12 @@ def pack_codes(codes: Tensor, bits: int) -> Tensor:
 
 
 def join(weights: Sequence[GroupedWeight]) -> GroupedWeight:
-    """One weight over the same inputs with the rows of several, in order; the numbers stay.
-
-    Where bits or groups differ, all get the widest codes and groups that divide all groups.
-    """
-    bits = max(weight.bits for weight in weights)
-    group = math.gcd(*(weight.group for weight in weights))
-    same = [weight.regrouped(bits, group) for weight in weights]
+    """One weight over the same inputs with the rows of several, in order, of equal groups."""
+    first = weights[0]
     return GroupedWeight(
-        torch.cat([weight.codes for weight in same]),
-        torch.cat([weight.scales for weight in same]),
-        torch.cat([weight.offsets for weight in same]),
-        bits,
-        group,
+        torch.cat([weight.codes for weight in weights]),
+        torch.cat([weight.scales for weight in weights]),
+        torch.cat([weight.offsets for weight in weights]),
+        first.bits,
+        first.group,
     )

@@ -6,12 +6,15 @@ own forward is the reference that packed kernels are compared with; it is not me
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch.nn.functional as F
 from torch import nn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from minedraft.model.quantised.grouped import GroupedWeight
@@ -46,3 +49,16 @@ class QuantisedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""
         return F.linear(x, self.grouped.dequantised(x.dtype), self.bias)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002 torch's own
+        """Move the weight where parameters are moved; its dtypes stay."""
+        if self._grouped is not None:
+            weight = self._grouped
+            device = fn(weight.codes).device
+            self._grouped = replace(
+                weight,
+                codes=weight.codes.to(device),
+                scales=weight.scales.to(device),
+                offsets=weight.offsets.to(device),
+            )
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from minedraft.errors import ModelError
 from minedraft.model.attention import ATTENTION_NAME
+from minedraft.model.quantised.grouped import GroupedWeight
 from minedraft.model.quantised.linear import QuantisedLinear
 from minedraft.model.quantised.sources import GgufSource, SafetensorsSource
 from minedraft.model_files.quantisation_config import CONFIG_FIELD
@@ -37,7 +38,8 @@ def read_quantised_model(
     Args:
         directory: Checked, with `is_quantised`.
         dtype: Of what is not packed.
-        packed: Keep integer weights packed, in `QuantisedLinear`; False: dequantise all.
+        packed: Keep integer weights packed, in `QuantisedLinear`, and others that are quantised in
+            bfloat16; False: dequantise all, to `dtype`.
 
     Returns:
         The model and transformers' report of what was missing.
@@ -55,7 +57,7 @@ def read_quantised_model(
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(config)
     source = _source(directory, config, skeleton)
-    names = _packable(directory, skeleton, source) if packed else ()
+    names = _replaceable(directory, skeleton, source) if packed else ()
     model, report = _with_quantised(type(skeleton), names).from_pretrained(
         None,
         config=config,
@@ -67,7 +69,9 @@ def read_quantised_model(
     )
     _refuse_lost_biases(directory, source, report["unexpected_keys"])
     for name in names:
-        cast("QuantisedLinear", model.get_submodule(name)).fill(source.read(name))
+        _fill(model, name, source.read(name))
+    if packed:
+        _narrow(model)
     return model, report
 
 
@@ -89,13 +93,13 @@ def _source(
     return GgufSource(directory, config.get_text_config(decoder=True), skeleton.state_dict())
 
 
-def _packable(
+def _replaceable(
     directory: ModelDirectory, skeleton: PreTrainedModel, source: Source
 ) -> Collection[str]:
-    """Return the layers that keep their quantised weight."""
+    """Return the linear layers whose weight is quantised."""
     names: list[str] = []
     for name, module in skeleton.named_modules():
-        shape = source.grouped.get(name)
+        shape = source.layers.get(name)
         if shape is None or type(module) is not nn.Linear:
             continue
         if shape != (module.out_features, module.in_features):
@@ -121,6 +125,28 @@ def _with_quantised(kind: type[PreTrainedModel], names: Collection[str]) -> type
     # Name and module stay: transformers looks classes up by them.
     members = {"__init__": build, "__module__": kind.__module__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), members)
+
+
+def _fill(model: PreTrainedModel, name: str, weight: GroupedWeight | Tensor) -> None:
+    """Give a layer its weight; one that no kernel keeps packed becomes an ordinary one again."""
+    layer = cast("QuantisedLinear", model.get_submodule(name))
+    if isinstance(weight, GroupedWeight):
+        layer.fill(weight)
+        return
+    linear = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if layer.bias is not None:
+        linear.bias = layer.bias
+    model.set_submodule(name, linear)
+
+
+def _narrow(model: PreTrainedModel) -> None:
+    """Keep in bfloat16 what it can hold exactly: embeddings and heads, mostly."""
+    for parameter in model.parameters():
+        if parameter.dtype == torch.float32 and parameter.dim() > 1:
+            narrow = parameter.data.to(torch.bfloat16)
+            if torch.equal(narrow.to(torch.float32), parameter.data):
+                parameter.data = narrow
 
 
 def _refuse_lost_biases(

@@ -14,9 +14,9 @@ import torch
 from safetensors import safe_open
 
 from minedraft.errors import ModelError
-from minedraft.model.quantised.gguf_blocks import GROUPED_TYPES, read_blocks, read_bytes
+from minedraft.model.quantised.gguf_blocks import read_blocks, read_bytes
 from minedraft.model.quantised.grouped import GroupedWeight
-from minedraft.model.quantised.layouts import is_in_order, read_layer
+from minedraft.model.quantised.layouts import read_layer
 from minedraft.model_files.gguf_header import PLAIN
 from minedraft.model_files.gguf_names import (
     DERIVED,
@@ -24,10 +24,9 @@ from minedraft.model_files.gguf_names import (
     ROTARY_PAIRS_INTERLEAVED,
     rotary_order,
 )
-from minedraft.model_files.quantisation import FLOAT_LAYOUTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from torch import Tensor
 
@@ -38,24 +37,24 @@ if TYPE_CHECKING:
 
 
 _EMBEDDING: Final = "embed_tokens.weight"
-"""Looked up by rows: nothing keeps it packed."""
+_GROUP_UNIT: Final = 8
+"""Kernels take groups of a multiple of this."""
 
 
 class Source(Protocol):
     """What a quantised model is built from."""
 
     @property
-    def grouped(self) -> Mapping[str, tuple[int, int]]:
-        """Layers that have a `GroupedWeight`: module name to outputs and inputs."""
+    def layers(self) -> Mapping[str, tuple[int, int]]:
+        """Layers whose weight is quantised: module name to outputs and inputs."""
 
-    def read(self, module: str) -> GroupedWeight:
-        """Read the weight of one of `grouped`."""
+    def read(self, module: str) -> GroupedWeight | Tensor:
+        """Read the weight of a layer: in groups, or in bfloat16 if no kernel keeps it packed."""
 
-    def tensors(self, without: Iterable[str]) -> dict[str, Callable[[], Tensor]]:
+    def tensors(self, without: Collection[str]) -> dict[str, Callable[[], Tensor]]:
         """Return how to read everything that is not the weight of a layer in `without`.
 
-        Weights that are quantised come dequantised: those of `grouped` in float32; others, which no
-        kernel keeps packed, in bfloat16.
+        Quantised weights come dequantised.
         """
 
 
@@ -74,45 +73,33 @@ class SafetensorsSource:
         for path in sorted(directory.path.glob("*.safetensors")):
             file: Any = safe_open(path, framework="pt")
             self._files |= dict.fromkeys(file.keys(), file)
-        self.grouped = {
-            name: (layer.out_features, layer.in_features)
-            for name, layer in self._layers.items()
-            if self._is_grouped(layer)
+        self.layers = {
+            name: (layer.out_features, layer.in_features) for name, layer in self._layers.items()
         }
 
-    def read(self, module: str) -> GroupedWeight:
+    def read(self, module: str) -> GroupedWeight | Tensor:
         """Read the weight of a layer (see `Source`)."""
-        weight = self._read(self._layers[module])
-        if not isinstance(weight, GroupedWeight):
-            raise ModelError(f"model {self._path}: {module} has no groups")
-        return weight
+        try:
+            layer = self._layers[module]
+            return packable(read_layer(self._quantisation, layer, self._pieces(layer)))
+        except ModelError as err:
+            raise ModelError(f"model {self._path}: {module}: {err}") from err
 
-    def tensors(self, without: Iterable[str]) -> dict[str, Callable[[], Tensor]]:
+    def tensors(self, without: Collection[str]) -> dict[str, Callable[[], Tensor]]:
         """Return how to read all else (see `Source`)."""
         pieces = {f"{n}.{piece}" for n, layer in self._layers.items() for piece in layer.pieces}
         found: dict[str, Callable[[], Tensor]] = {
             name: self._plain(name) for name in self._files if name not in pieces
         }
         for name in self._layers.keys() - set(without):
-            found[f"{name}.weight"] = self._dense(self._layers[name])
+            found[f"{name}.weight"] = self._dense(name)
         return found
 
     def _plain(self, name: str) -> Callable[[], Tensor]:
         return lambda: self._files[name].get_tensor(name)
 
-    def _dense(self, layer: QuantisedLayer) -> Callable[[], Tensor]:
-        return lambda: _dense(self._read(layer), is_packable=layer.name in self.grouped)
-
-    def _read(self, layer: QuantisedLayer) -> GroupedWeight | Tensor:
-        try:
-            return read_layer(self._quantisation, layer, self._pieces(layer))
-        except ModelError as err:
-            raise ModelError(f"model {self._path}: {layer.name}: {err}") from err
-
-    def _is_grouped(self, layer: QuantisedLayer) -> bool:
-        if self._quantisation.layout in FLOAT_LAYOUTS:
-            return False
-        return is_in_order(self._quantisation, layer, self._pieces(layer))
+    def _dense(self, module: str) -> Callable[[], Tensor]:
+        return lambda: dequantised(self.read(module))
 
     def _pieces(self, layer: QuantisedLayer) -> Callable[[str], Tensor]:
         def read(piece: str) -> Tensor:
@@ -157,31 +144,27 @@ class GgufSource:
         odd = sorted(left.keys() - DERIVED)
         if odd:
             raise ModelError(f"{self._path}: tensors {odd[:3]} have no place in the model")
-        self.grouped = {
+        self.layers = {
             name.removesuffix(".weight"): (facts.shape[0], facts.shape[1])
             for name, facts in self._tensors.items()
-            if facts.kind in GROUPED_TYPES
-            and len(facts.shape) == 2  # noqa: PLR2004 rows, columns
-            and not name.endswith(_EMBEDDING)
+            if facts.kind not in PLAIN and len(facts.shape) == 2  # noqa: PLR2004 rows, columns
         }
 
-    def read(self, module: str) -> GroupedWeight:
+    def read(self, module: str) -> GroupedWeight | Tensor:
         """Read the weight of a layer (see `Source`)."""
-        weight = self._read(f"{module}.weight")
-        if not isinstance(weight, GroupedWeight):
-            raise ModelError(f"{self._path}: {module} has no groups")
-        return weight
+        return packable(self._read(f"{module}.weight"))
 
-    def tensors(self, without: Iterable[str]) -> dict[str, Callable[[], Tensor]]:
+    def tensors(self, without: Collection[str]) -> dict[str, Callable[[], Tensor]]:
         """Return how to read all else (see `Source`)."""
         packed = {f"{name}.weight" for name in without}
         return {name: self._dense(name) for name in self._tensors if name not in packed}
 
     def _dense(self, name: str) -> Callable[[], Tensor]:
-        is_packable = name.removesuffix(".weight") in self.grouped or (
-            self._tensors[name].kind in PLAIN
-        )
-        return lambda: _dense(self._read(name), is_packable=is_packable)
+        if self._tensors[name].kind in PLAIN:
+            return lambda: dequantised(self._read(name))
+        if name.endswith(_EMBEDDING):  # rows are looked up, nothing keeps them packed
+            return lambda: dequantised(self._read(name)).to(torch.bfloat16)
+        return lambda: dequantised(packable(self._read(name)))
 
     def _read(self, name: str) -> GroupedWeight | Tensor:
         facts = self._tensors[name]
@@ -204,6 +187,15 @@ class GgufSource:
         return weight
 
 
-def _dense(weight: GroupedWeight | Tensor, *, is_packable: bool) -> Tensor:
-    dense = weight.dequantised() if isinstance(weight, GroupedWeight) else weight
-    return dense if is_packable else dense.to(torch.bfloat16)
+def packable(weight: GroupedWeight | Tensor) -> GroupedWeight | Tensor:
+    """Return groups that kernels take, or else the weight in bfloat16."""
+    if isinstance(weight, GroupedWeight):
+        if weight.group % _GROUP_UNIT == 0:
+            return weight
+        weight = weight.dequantised()
+    return weight.to(torch.bfloat16)
+
+
+def dequantised(weight: GroupedWeight | Tensor) -> Tensor:
+    """Return the weight, dense."""
+    return weight.dequantised() if isinstance(weight, GroupedWeight) else weight

@@ -40,12 +40,9 @@ def test_rows_come_in_another_order():
     ]  # fmt: skip
 
 
-def test_weights_of_other_bits_and_groups_join_without_a_change():
-    wide = GroupedWeight(CODES, torch.tensor([[3.0], [4.0]]), torch.zeros(2, 1), 8, 4)
-    joined = join([weight(), wide])
-    assert (joined.bits, joined.group) == (8, 2)
-    assert joined.dequantised().tolist() == WANTED + wide.dequantised().tolist()
-    assert join([weight(), weight()]).bits == 4
+def test_weights_of_one_input_join():
+    joined = join([weight(), weight(scales=SCALES * 2, offsets=OFFSETS * 2)])
+    assert joined.dequantised().tolist() == WANTED + [[2 * x for x in row] for row in WANTED]
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_the_weights_are_those_of_the_definition(tmp_path, form):
         weight = (
             module.grouped.dequantised() if isinstance(module, QuantisedLinear) else module.weight
         )
-        assert np.array_equal(weight.detach().double().numpy(), wanted.astype(np.float32))
-        assert torch.equal(weight, dense.get_parameter(name))
+        assert np.array_equal(weight.detach().float().numpy(), wanted.astype(np.float32))
+        assert torch.equal(weight.float(), dense.get_parameter(name))
 
 
 @pytest.mark.parametrize("form", ["gptq", "Q4_K"])
@@ -58,7 +58,7 @@ def test_packed_logits_are_those_of_the_dequantised_model(tmp_path, form):
         model.set_attn_implementation("eager")
         with torch.inference_mode():
             logits.append(model.eval()(ids).logits)
-    assert torch.equal(*logits)
+    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-4)  # sums have no fixed order here
     assert logits[0].std() > 0.1
 
 
