@@ -17,13 +17,14 @@ from minedraft.errors import StateError
 from minedraft.model import mass, noise, sampling
 from minedraft.model.draw_rows import UNDECIDED, DrawRows
 from minedraft.model.kernels.c import compile as build
+from minedraft.model.kernels.c.cpu import NEEDS
 from minedraft.model.kernels.c.pool import Pool
 from minedraft.model.sampling_row import Position, SamplingRow
 from minedraft.types import RowParams
 from tests.c_kernels import draw_kernel, library
 
 DRIVER = Path(__file__).with_name("draw_driver.c")
-ISAS = ("avx2", "avx512", "avx512-bf16", "neon")
+ISAS = tuple(NEEDS)
 CPU = torch.device("cpu")
 
 params_strategy = st.builds(
