@@ -34,7 +34,8 @@ static const tile_fn tiles[2][MAX_ROWS + 1][MAX_PANELS + 1] = {
 enum {
   BLOCK_ROWS = 96,       /* rows that share a pass over the weights */
   BLOCK_BYTES = 1 << 20, /* of their activations: they stay in the second cache */
-  PART_K = 256,          /* k of a part of a panel that is widened, and of activations */
+  PART_FLOATS = 4096,        /* of panels that are widened at once: they stay in the first cache */
+  X_FLOATS = BLOCK_ROWS * 256, /* of activations that are widened at once */
   NEAR_BYTES = 1024,
   SUMS = BLOCK_ROWS * 8 * MD_PANEL,
 };
@@ -61,7 +62,7 @@ static int64_t width_of(int64_t rows, int64_t most) {
 
 /* The sums of `panels` panels from `panel` on, from k0 to k0 + k. */
 static void add_part(const md_stored *stored, const part *at, int64_t panel, int64_t panels) {
-  _Alignas(64) float wide[MAX_PANELS * PART_K * MD_PANEL];
+  _Alignas(64) float wide[PART_FLOATS];
   const int64_t bytes = md_panel_bytes(stored), count = tiles_of(at->rows);
   const int pairs = stored->kind == MD_PAIRS, codes = stored->group > 0;
   const char *weights = (const char *)stored->weights + at->k0 * (pairs ? 32 : 64);
@@ -94,12 +95,13 @@ static void add_part(const md_stored *stored, const part *at, int64_t panel, int
 
 static void block(const md_product *job, int64_t row, int64_t rows, int64_t panel, int64_t panels) {
   _Alignas(64) float sums[SUMS];
-  _Alignas(64) float wide_x[BLOCK_ROWS * PART_K];
+  _Alignas(64) float wide_x[X_FLOATS];
   const md_stored *stored = job->stored;
   const int narrow = job->dtype == MD_BFLOAT16;
   int64_t width = narrow ? SUMS / (rows * MD_PANEL) : width_of(rows, panels);
-  int64_t step = stored->group ? PART_K : stored->k;
-  if (narrow) step = least(step, BLOCK_ROWS * PART_K / rows / 8 * 8);
+  int64_t step = stored->k;
+  if (stored->group) step = PART_FLOATS / (width_of(rows, panels) * MD_PANEL) / 8 * 8;
+  if (narrow) step = least(step, X_FLOATS / rows / 8 * 8);
   for (int64_t p = 0; p < panels; p += width) {
     const int64_t now = least(width, panels - p);
     part at = {.rows = rows, .sums = sums, .sums_stride = now * MD_PANEL};
