@@ -150,7 +150,7 @@ def _load(  # noqa: PLR0917 called twice, above
                 model, DTYPES[dtype], window=_window(found), longest=info.max_model_len
             )
         if ranks is not None and heads is not None:
-            head = shard_model(path, model, heads, ranks)
+            head = shard_model(path, model, heads, ranks, is_exact=kernels.is_invariant)
             model.to(device)  # cut by now: a device that ranks share a model for may not hold it
     if ranks is not None:
         found = probe(path, model, config)  # this rank's share of each layer's heads

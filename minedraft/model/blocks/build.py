@@ -22,7 +22,7 @@ from minedraft.model.blocks.stored_linear import (
     store,
 )
 from minedraft.model.kernels.interface import Activation, Heads
-from minedraft.model.parallel.layers import SummedLinear
+from minedraft.model.parallel.layers import SplitLinear, SummedLinear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,7 +157,7 @@ class BlockBuilder:
             raise UnknownPartError("hooks on a linear layer")
         if is_linear(linear):
             return store(self._kernels, linear)
-        if isinstance(linear, SummedLinear):
+        if isinstance(linear, (SummedLinear, SplitLinear)):
             return linear.over(store(self._kernels, cast("nn.Linear", linear.linear)))
         raise UnknownPartError(f"{type(linear).__name__} in place of a linear layer")
 

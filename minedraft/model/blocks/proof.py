@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TOLERANCE: Final = 1e-4
 """Largest relative error (Frobenius) of what a layer adds to the residual. Measured on eight tiny
-families and SmolLM2-135M: PLACEHOLDER; a scaling 1 % off PLACEHOLDER."""
+families: 1.7e-7 to 3.3e-7 by torch, 3.8e-7 to 5.2e-7 in C; a scaling 1 % off is far above it."""
 _TOKENS: Final = 12
 _BLOCK_SIZE: Final = 16
 

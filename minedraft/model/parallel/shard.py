@@ -15,6 +15,7 @@ from minedraft.errors import ModelError
 from minedraft.model.parallel import plan as styles
 from minedraft.model.parallel.layers import (
     GatheredLinear,
+    SplitLinear,
     SummedEmbedding,
     SummedLinear,
     sum_output,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def shard_model(
-    path: Path, model: PreTrainedModel, heads: HeadShare, group: RankGroup
+    path: Path, model: PreTrainedModel, heads: HeadShare, group: RankGroup, *, is_exact: bool
 ) -> GatheredLinear | None:
     """Replace the model's layers by those of this rank.
 
@@ -40,6 +41,9 @@ def shard_model(
         model: Whole and dense; its weights are released where slices replace them.
         heads: From `share_heads`.
         group: The ranks.
+        is_exact: Split every product by outputs, so that kernels which sum in one order give the
+            bits of one rank; else add partial sums, which takes half the exchanges. Experts add
+            partial sums either way.
 
     Returns:
         The head, if it is split: set its `everywhere` to False once only rank 0 needs logits.
@@ -50,7 +54,9 @@ def shard_model(
     plan = model.tp_plan
     check_plan(path, plan)
     head = model.get_output_embeddings()
-    sharder = _Sharder(path, heads, group, tied=model.get_input_embeddings().weight)
+    sharder = _Sharder(
+        path, heads, group, is_exact=is_exact, tied=model.get_input_embeddings().weight
+    )
     for name, parameter in list(model.named_parameters()):
         style = plan.get(_wildcards(name))
         if style is not None and style not in styles.WHOLE:
@@ -76,10 +82,13 @@ def shard_model(
 
 
 class _Sharder:
-    def __init__(self, path: Path, heads: HeadShare, group: RankGroup, tied: Tensor) -> None:
+    def __init__(
+        self, path: Path, heads: HeadShare, group: RankGroup, *, is_exact: bool, tied: Tensor
+    ) -> None:
         self._path = path
         self._heads = heads
         self._group = group
+        self._is_exact = is_exact
         self._tied = tied
         self._tied_part: nn.Parameter | None = None
         """Return the slice of the embedding; a tied head has the same."""
@@ -132,10 +141,7 @@ class _Sharder:
         return _linear(self._cut(linear.weight, 0, span), None if bias is None else bias[span])
 
     def _gathered(self, linear: nn.Linear) -> GatheredLinear:
-        widths = [
-            self._span(linear.out_features, rank).stop - self._span(linear.out_features, rank).start
-            for rank in range(self._group.size)
-        ]
+        widths = self._widths(linear.out_features)
         span = self._span(linear.out_features)
         weight = self._cut(linear.weight, 0, span)
         bias = _bias(linear)
@@ -146,7 +152,12 @@ class _Sharder:
             bias = None if bias is None else nn.functional.pad(bias, (0, missing))
         return GatheredLinear(_linear(weight, bias), widths, self._group)
 
-    def _rowwise(self, linear: nn.Linear, *, is_whole: bool) -> SummedLinear:
+    def _rowwise(self, linear: nn.Linear, *, is_whole: bool) -> SummedLinear | SplitLinear:
+        if self._is_exact:
+            span, bias = self._span(linear.out_features), _bias(linear)
+            part = _linear(self._cut(linear.weight, 0, span), None if bias is None else bias[span])
+            inputs = None if is_whole else self._widths(linear.in_features)
+            return SplitLinear(part, inputs, self._widths(linear.out_features), self._group)
         span = self._span(linear.in_features)
         part = _linear(self._cut(linear.weight, 1, span), None)
         return SummedLinear(part, _bias(linear), self._group, span if is_whole else None)
@@ -164,6 +175,11 @@ class _Sharder:
         if features < size:
             raise ModelError(f"model {self._path}: tp_size={size} ranks for {features} features")
         return slice(rank * features // size, (rank + 1) * features // size)
+
+    def _widths(self, features: int) -> list[int]:
+        """Features of every rank."""
+        spans = [self._span(features, rank) for rank in range(self._group.size)]
+        return [span.stop - span.start for span in spans]
 
     def _cut(self, whole: Tensor, dim: int, span: slice) -> nn.Parameter:
         if whole is self._tied and self._tied_part is not None:

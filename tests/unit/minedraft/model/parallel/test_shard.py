@@ -9,7 +9,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from minedraft.errors import ModelError
+from minedraft.errors import KernelsError, ModelError
 from minedraft.model import loader
 from minedraft.model.batch import RowInput
 from minedraft.model.blocks.stored_linear import StoredLinear
@@ -48,16 +48,16 @@ def num_elements(model):
     return stored + sum({id(p): p.numel() for p in model.parameters()}.values())
 
 
-def run(path, group=None):
+def run(path, group=None, **options):
     """Logits of every step, and the elements that the runner's weights and cache hold."""
-    runner = load_runner(path, num_blocks=48, block_size=BLOCK, ranks=group)
+    runner = load_runner(path, num_blocks=48, block_size=BLOCK, ranks=group, **options)
     logits = [runner.forward(rows) for rows in steps()]
     return logits, num_elements(runner._model), runner._pool.num_bytes
 
 
-def check(path, size, rank_threads):
-    wanted, *_ = run(path)
-    (first, *_), *_ = rank_threads.run(size, lambda group: run(path, group))
+def check(path, size, rank_threads, **options):
+    wanted, *_ = run(path, **options)
+    (first, *_), *_ = rank_threads.run(size, lambda group: run(path, group, **options))
     for got, want in zip(first, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
         assert torch.equal(got.argmax(-1), want.argmax(-1))
@@ -66,6 +66,25 @@ def check(path, size, rank_threads):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_ranks_compute_what_one_does(name, tmp_path, rank_threads):
     check(save_family(name, tmp_path / name), 2, rank_threads)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("name", "size"), [("qwen2", 2), ("gemma3_window", 2), ("qwen3", 4)])
+def test_ranks_give_the_bits_of_one_with_kernels_that_sum_in_one_order(
+    name, size, dtype, tmp_path, rank_threads
+):
+    path = save_family(name, tmp_path / name)
+    options = {"dtype": dtype, "kernels": "c"}
+    try:
+        wanted, *_ = run(path, **options)
+    except KernelsError as err:
+        pytest.skip(str(err))
+    (first, *_), *_ = rank_threads.run(size, lambda group: run(path, group, **options))
+    assert all(torch.equal(*pair) for pair in zip(first, wanted, strict=True))
+
+
+def test_partial_sums_are_added_where_kernels_promise_no_order(tmp_path, rank_threads):
+    check(save_family("qwen2", tmp_path / "m"), 2, rank_threads, kernels="torch")
 
 
 def save_biased(path):
