@@ -47,7 +47,8 @@ def measure(model: str, dtype: str, rounds: int) -> Comparison:
     def turn(*, is_on: bool) -> float:
         rows = loaded.rows(ROWS, K + 1, at=next(both_at[is_on]) * ADVANCE % TURN)
         with ExitStack() if is_on else without():
-            return cpu_ms(lambda: draw(loaded.runner.forward(rows), positions))()
+            kernel = loaded.runner.draw_kernel
+            return cpu_ms(lambda: draw(loaded.runner.forward(rows), positions, kernel))()
 
     return compare(lambda: turn(is_on=False), lambda: turn(is_on=True), rounds=rounds, warm_up=5)
 

@@ -40,7 +40,9 @@ def peer(model: str, dtype: str) -> None:
     ]
     positions = [Position(row) for row in greedy for _ in range(K + 1)]
     steps = (loaded.rows(ROWS, K + 1, at=i * ADVANCE % TURN) for i in count())
-    serve(cpu_ms(lambda: draw(loaded.runner.forward(next(steps)), positions)))
+    kernel = getattr(loaded.runner, "draw_kernel", None)  # not in older checkouts
+    by = () if kernel is None else (kernel,)
+    serve(cpu_ms(lambda: draw(loaded.runner.forward(next(steps)), positions, *by)))
 
 
 def compare_with(other: Path, model: str, dtype: str, rounds: int) -> Comparison:
