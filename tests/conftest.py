@@ -22,6 +22,7 @@ from blockbuster import BlockingError, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 from minedraft.model.kernels.c import compile as kernel_objects
+from tests.slow_first import slow_first
 
 torch.set_num_threads(1)
 
@@ -53,7 +54,10 @@ def pytest_configure(config):
         kernel_objects.build()
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):
+        tests = [(str(item.path), bool(item.get_closest_marker("slow")), item) for item in items]
+        items[:] = slow_first(tests, config.workerinput["workercount"])
     if torch.cuda.is_available():
         return
     for item in items:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from minedraft.admin import Status
 
 LOOPBACK = "127.0.0.1:0"
+_POLL_S = 0.002
+"""Looking without a pause would take the time of what is waited for: all are one process."""
 NETWORK = LocalNetwork()
 """Where `local` links meet: both workers of a test are in this process."""
 run_drafter = partial(drafter_app.run, network=NETWORK)
@@ -188,7 +190,7 @@ async def cluster(
 async def until_status(client: Client, holds: Callable[[Status], bool]) -> Status:
     """Ask for the status until it is as wanted; the test's own timeout bounds it."""
     while not holds(status := await client.status()):  # noqa: ASYNC110 the event is elsewhere
-        await asyncio.sleep(0)
+        await asyncio.sleep(_POLL_S)
     return status
 
 
