@@ -119,7 +119,7 @@ def script_options() -> frozenset[str]:
     """Every option that a script or the Makefile spells."""
     files: Iterable[Path] = (
         *(ROOT / "benchmarks").rglob("*.py"),
-        *(path for path in (ROOT / "deploy").rglob("*") if path.is_file()),
+        *(p for p in (ROOT / "deploy").rglob("*") if p.is_file() and p.suffix != ".pyc"),
         ROOT / "tests" / "conftest.py",
         ROOT / "Makefile",
     )
