@@ -170,7 +170,7 @@ class BlockBuilder:
         norm = _child(parent, name)
         _expect_parts(norm, set(), frozenset(), parameters={"weight"})
         eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
-        weight = cast("Tensor", norm.weight).detach().to(torch.float32)
+        weight = cast("Tensor", norm.weight).detach().to(torch.float32, copy=True)
         if not isinstance(eps, float) or weight.shape != (features,):
             raise UnknownPartError(f"{name}: eps {eps!r}, weight {tuple(weight.shape)}")
         return Norm(weight.contiguous(), eps, self._family.plus_one)

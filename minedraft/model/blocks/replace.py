@@ -106,6 +106,7 @@ def put_on_kernels(
     store_linears(model, kernels)
     store_embeddings(model, kernels.dtype)
     _widen_rest(model, kernels.dtype)
+    _unmap(model)
     return LayerCount(count, len(layers))
 
 
@@ -165,6 +166,15 @@ def _widen_rest(model: nn.Module, dtype: torch.dtype) -> None:
     """Give what is left in another dtype, such as norms, that of the activations."""
     stored = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     for parameter in model.parameters():
-        is_float = parameter.is_floating_point() and parameter.dtype != dtype
-        if is_float and id(parameter) not in stored:
+        if parameter.is_floating_point() and id(parameter) not in stored:
             parameter.data = parameter.data.to(dtype)
+
+
+def _unmap(model: nn.Module) -> None:
+    """Copy what is left of the files as transformers has mapped them.
+
+    One tensor, such as the embedding, would keep a whole file in memory.
+    """
+    for parameter in model.parameters():
+        if parameter.device.type == "cpu":
+            parameter.data = parameter.data.clone()

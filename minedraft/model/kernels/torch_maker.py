@@ -75,7 +75,7 @@ class TorchKernels:
     def store(self, weight: Tensor, bias: Tensor | None = None) -> TorchStored:
         """Take a weight over; a copy where the dtype differs or oneDNN reorders it."""
         weight = weight.detach().to(self.dtype)
-        bias = None if bias is None else bias.detach().to(self.dtype)
+        bias = None if bias is None else bias.detach().to(self.dtype, copy=True)
         packs = weight.device.type == "cpu" and weight.numel() > 0 and packing_works(self.dtype)
         return TorchStored(weight if packs else weight.contiguous(), bias, is_packed=packs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from structlog.testing import capture_logs
@@ -112,6 +114,12 @@ def test_layers_of_an_unknown_class_keep_their_forward_over_stored_linears(tmp_p
         assert "0 of 2 layers in blocks" in [line.get("layers") for line in logs]
         assert isinstance(layers_of(runner)[0].self_attn.q_proj, StoredLinear)
         torch.testing.assert_close(logits(runner), own_logits(path, IDS), rtol=1e-4, atol=1e-3)
+
+
+def test_no_tensor_keeps_a_file_of_weights_mapped(tmp_path):
+    runner = load(narrowed(save_family("qwen2", tmp_path)), kernels="torch")
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    assert logits(runner).isfinite().all()
 
 
 def test_bf16_arithmetic_is_proven_in_fp32(tmp_path, monkeypatch):

@@ -223,6 +223,7 @@ def test_a_rank_holds_its_share_only(tmp_path, rank_threads):
 def test_a_tied_head_stays_tied_where_the_vocabulary_divides(tmp_path, rank_threads, monkeypatch):
     """As on a device where weights are stored as they are."""
     monkeypatch.setattr(torch_maker, "packing_works", lambda _dtype: False)
+    monkeypatch.setattr("minedraft.model.blocks.replace._unmap", lambda _model: None)
     config = FAMILIES["gemma2_softcap"]()
     config.vocab_size = 132
     from transformers import AutoModelForCausalLM
