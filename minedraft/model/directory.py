@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from minedraft.model_files.token_facts import TokenFacts
 
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_CODES: Final = frozenset({"qweight", "weight_packed", "weight_scale_inv"})
+"""Last names of tensors that only quantised layers have."""
 _SNAPSHOT_DEPTH: Final = 3
 """A snapshot of the hub's cache is ``models--owner--name/snapshots/<commit>``."""
 
@@ -109,6 +111,8 @@ def open_directory(source: str | Path) -> ModelDirectory:
     gguf = _gguf(path, config)
     weights = check_weights(path) if gguf is None else gguf.weights()
     _check_sizes(config, weights, tokens)
+    if quantisation is None:
+        _refuse_codes(config, weights)
     layers = {} if quantisation is None else find_layers(path, quantisation, weights.tensors)
     num_bytes = _dense_bytes(weights, layers) if gguf is None else 2 * weights.num_elements
     return ModelDirectory(path, name, config, tokens, num_bytes, quantisation, layers, gguf)
@@ -144,6 +148,13 @@ def _gguf(path: Path, config: JsonObject) -> GgufHeader | None:
     header = read_gguf_header(files[0])
     check_architecture(config, header)
     return header
+
+
+def _refuse_codes(config: JsonObject, weights: Weights) -> None:
+    """Refuse quantised weights that config.json does not tell of, as some old checkpoints have."""
+    for name in weights.tensors:
+        if name.rpartition(".")[2] in _CODES:
+            raise refusal(config.path, CONFIG_FIELD, None, f"the settings of {name}")
 
 
 def _dense_bytes(weights: Weights, layers: Mapping[str, QuantisedLayer]) -> int:

@@ -209,3 +209,13 @@ def test_settings_of_a_quantisation_that_no_tensor_has_are_refused(llama):
     edit(llama, quantization_config={"quant_method": "awq", "bits": 4, "group_size": 32})
     with pytest.raises(ModelError, match="says awq, and no tensor is qweight of I32"):
         open_directory(llama)
+
+
+@pytest.mark.parametrize("form", ["gptq", "ct_int4", "fp8"])
+def test_quantised_weights_without_their_settings_are_refused(llama, form):
+    quantise(llama, form)
+    edit(llama, quantization_config=None)
+    with pytest.raises(
+        ModelError, match=r"quantization_config is null, want the settings of model"
+    ):
+        open_directory(llama)
