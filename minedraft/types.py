@@ -198,6 +198,7 @@ class ModelInfo:
     weights_fingerprint: str = ""
     """Differs between models with other weights (`fingerprint.weights_fingerprint`)."""
     kernels: str = ""
-    """What computes its steps: the maker and what it was built for, such as `c/avx512-bf16`."""
+    """What computes its steps: the maker and what it was built for, such as `c/avx512-bf16`,
+    and how many of its layers run as blocks."""
     quantisation: str = ""
     """How the weights are quantised, in a few words; empty if they are not."""

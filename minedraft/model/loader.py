@@ -135,7 +135,6 @@ def _load(  # noqa: PLR0917 called twice, above
     refuse_config(path, config)
     kernels = select(maker, DTYPES[dtype], torch.get_num_threads(), device=device)
     info = _info(directory, config, dtype, num_blocks, block_size)
-    info = replace(info, kernels=kernels.name)
     heads = None if ranks is None else share_heads(path, config, ranks.size)
     wanted = head = None
     with together(ranks):
@@ -169,6 +168,7 @@ def _load(  # noqa: PLR0917 called twice, above
             agree=_agree_alone if ranks is None else lambda ok: ranks.all_agree(ok=ok),
         )
     del exact
+    info = replace(info, kernels=f"{kernels.name}, {count}")
     log.info("model.layers", path=str(path), layers=str(count), kernels=kernels.name)
 
     def runner(blocks: int) -> ModelRunner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,7 @@ def test_a_layer_whose_forward_changed_keeps_it(tmp_path, monkeypatch):
     assert "relative error" in kept["reason"]
     (counted,) = [line for line in logs if line["event"] == "model.layers"]
     assert counted["layers"] == "2 of 3 layers in blocks"
+    assert runner.info.kernels.endswith(", 2 of 3 layers in blocks")
 
 
 @pytest.mark.parametrize("bias", ["attention_bias", "mlp_bias"])
@@ -114,6 +117,17 @@ def test_layers_of_an_unknown_class_keep_their_forward_over_stored_linears(tmp_p
         assert "0 of 2 layers in blocks" in [line.get("layers") for line in logs]
         assert isinstance(layers_of(runner)[0].self_attn.q_proj, StoredLinear)
         torch.testing.assert_close(logits(runner), own_logits(path, IDS), rtol=1e-4, atol=1e-3)
+
+
+def test_stored_weights_go_with_their_runner(tmp_path):
+    runner = load(save_family("qwen3_moe", tmp_path))
+    logits(runner)
+    stored = [m for m in runner._model.modules() if isinstance(m, StoredLinear)]
+    left = [weakref.ref(module) for module in stored]
+    assert len(left) == 3 * (2 + 1 + 2 * 4) + 1
+    del stored, runner
+    gc.collect()
+    assert not any(reference() for reference in left)
 
 
 def test_no_tensor_keeps_a_file_of_weights_mapped(tmp_path):
