@@ -23,8 +23,9 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels fmt lint types arch proto proto-check buf test test-fast test-avx2 test-gpu golden demo \
-        demo-coder bench bench-hostile bench-faults soak docs hashes check clean
+.PHONY: help setup kernels fmt lint types arch proto proto-check buf test test-fast test-avx2 \
+        test-sanitized test-gpu golden demo demo-coder bench bench-hostile bench-faults soak docs \
+        hashes check clean
 
 help: ## print this list
 	@echo 'make TARGET, where TARGET is one of'
@@ -114,6 +115,9 @@ test-avx2: $(READY) ## what computes, as on a CPU with AVX2 only
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
 	  $(BIN)/pytest -m 'not slow' -n $(PYTEST_JOBS) $(AVX2_TESTS) $(PYTEST_ARGS)
 
+test-sanitized: $(READY) ## the tests of the C kernels, built by AddressSanitizer
+	$(BIN)/python tests/sanitized.py -q $(PYTEST_ARGS)
+
 test-gpu: $(READY) ## only the tests that need a CUDA device
 	$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 
@@ -121,7 +125,7 @@ golden: $(READY) ## rewrite the golden traces; the diff is the review
 	$(BIN)/pytest tests/golden --update-golden
 	@git --no-pager diff --stat -- tests/golden
 
-check: lint types arch proto-check buf test ## what a commit must pass
+check: lint types arch proto-check buf test test-sanitized ## what a commit must pass
 
 # --- seeing it run ------------------------------------------------------------------------------
 

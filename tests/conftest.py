@@ -50,7 +50,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Test the C sources as they are, not an object of yesterday's."""
-    if not hasattr(config, "workerinput"):  # the first process of xdist does it for all
+    if objects := os.environ.get("SANITIZED_OBJECTS"):  # tests/sanitized.py has built them
+        kernel_objects.OBJECTS = Path(objects)
+        os.environ.pop("LD_PRELOAD", None)  # of this process alone: a compiler takes minutes so
+    elif not hasattr(config, "workerinput"):  # the first process of xdist does it for all
         kernel_objects.build()
 
 

@@ -14,6 +14,9 @@ mkdir -p "$directory"
 rm -f "$directory"/minedraft-*.whl
 "$python" -m pip wheel -qq --no-deps --wheel-dir "$directory" .
 wheel=$(echo "$directory"/minedraft-*.whl)
+case $wheel in *-none-any.whl)
+  echo 'wheelhouse: no C compiler here: workers of this image will run the torch kernels, slower' ;;
+esac
 "$python" -m pip download -qq --only-binary :all: --find-links "$directory" \
   --dest "$directory" --constraint "constraints/$constraints.txt" "$wheel${extras:+[$extras]}"
 "$python" deploy/docker/check_wheels.py "$directory"

@@ -7,9 +7,11 @@ an error that shows what the compiler said.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,12 +19,13 @@ import sys
 import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 HERE: Final = Path(__file__).resolve().parent
 SOURCES: Final = HERE / "src"
@@ -76,12 +79,12 @@ def abi() -> int:
     return number
 
 
-def object_path(isa: str, directory: Path = OBJECTS) -> Path:
-    """Return where the object of an instruction set lies."""
-    return directory / f"{isa}.so"
+def object_path(isa: str, directory: Path | None = None) -> Path:
+    """Return where the object of an instruction set lies; None: in `OBJECTS`."""
+    return (directory or OBJECTS) / f"{isa}.so"
 
 
-def is_fresh(isa: str, directory: Path = OBJECTS) -> bool:
+def is_fresh(isa: str, directory: Path | None = None) -> bool:
     """Whether the object of `isa` is built of the sources as they are."""
     try:
         content = object_path(isa, directory).read_bytes()
@@ -91,7 +94,7 @@ def is_fresh(isa: str, directory: Path = OBJECTS) -> bool:
 
 
 def build(
-    directory: Path = OBJECTS,
+    directory: Path | None = None,
     *,
     command: Sequence[str] | None = None,
     machine: str | None = None,
@@ -102,7 +105,7 @@ def build(
     """Compile every object that this compiler can make; leaves fresh ones alone.
 
     Args:
-        directory: Where to.
+        directory: Where to; None: `OBJECTS`.
         command: The compiler; None: `compiler()`.
         machine: Of `FLAGS`; None: this one.
         isas: Which instruction sets; None: all of the machine.
@@ -115,15 +118,27 @@ def build(
     Raises:
         CompileError: a source does not compile.
     """
+    directory = directory or OBJECTS
     command = compiler() if command is None else command
     known = FLAGS.get(platform.machine() if machine is None else machine, {})
     if command is None:
         return []
     wanted = [isa for isa in known if isas is None or isa in isas]
+    with _alone(directory):
+        return _build(directory, command, {isa: known[isa] for isa in wanted}, flags, sources)
+
+
+def _build(
+    directory: Path,
+    command: Sequence[str],
+    wanted: Mapping[str, Sequence[str]],
+    flags: Sequence[str],
+    sources: Sequence[Path],
+) -> list[Path]:
     stale = [isa for isa in wanted if flags or sources or not is_fresh(isa, directory)]
-    made = [isa for isa in stale if _knows(command, known[isa])]
+    made = [isa for isa in stale if _knows(command, wanted[isa])]
     parts = {
-        (isa, source): _part(directory, source, isa, [*command, *COMMON, *known[isa], *flags])
+        (isa, source): _part(directory, source, isa, [*command, *COMMON, *wanted[isa], *flags])
         for isa in made
         for source in (*sorted(SOURCES.glob("*.c")), *sources)
     }
@@ -138,6 +153,15 @@ def build(
         object_path(isa, directory) for isa in wanted
         if isa in made or (isa not in stale and object_path(isa, directory).exists())
     ]  # fmt: skip
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Let one process build at a time: the next one finds everything made."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +181,19 @@ def _part(directory: Path, source: Path, isa: str, command: Sequence[str]) -> _P
     if source.name == "entry.c":  # the only one that knows all others
         names.append(f"-DMD_ABI={abi()}u")
     command = (*command, *names, "-c", str(source))
-    read = [source, *sorted(SOURCES.glob("*.h"))]
+    read = sorted(_included(source, set()))
     digest = hashlib.sha256(repr((command, [path.read_bytes() for path in read])).encode())
     path = directory / "parts" / isa / f"{source.stem}-{digest.hexdigest()[:32]}.o"
     return _Part(path, command)
+
+
+def _included(source: Path, found: set[Path]) -> set[Path]:
+    """Find what a source reads of ours, itself too."""
+    if source not in found and source.exists():
+        found.add(source)
+        for name in re.findall(r'^#include "(.+)"', source.read_text(), re.MULTILINE):
+            _included(SOURCES / name, found)
+    return found
 
 
 def _knows(command: Sequence[str], flags: Sequence[str]) -> bool:

@@ -35,7 +35,10 @@ SHAPES = [
     Shape(key_dim=16, group=1, block_size=272, num_kv_heads=3),
 ]
 
-pytestmark = pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here")
+pytestmark = [
+    pytest.mark.sanitized,
+    pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here"),
+]
 
 
 def attention(dtype=torch.float32, isa=None, threads=1):

@@ -27,6 +27,8 @@ DRIVER = Path(__file__).with_name("draw_driver.c")
 ISAS = tuple(NEEDS)
 CPU = torch.device("cpu")
 
+pytestmark = pytest.mark.sanitized
+
 params_strategy = st.builds(
     RowParams,
     temperature=st.sampled_from([0.0, 1e-6, 2e-5, 0.3, 0.8, 1.0, 2.0, 1e4]),

@@ -31,7 +31,10 @@ ACTIVATIONS = {
 }
 DRIVER = Path(__file__).with_name("vec_driver.c")
 
-pytestmark = pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here")
+pytestmark = [
+    pytest.mark.sanitized,
+    pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here"),
+]
 
 
 def kernels(dtype=torch.float32, isa=None, threads=1):

@@ -18,7 +18,10 @@ SHAPES = [(48, 64), (100, 77), (33, 1537), (16, 1), (1, 600), (960, 576), (31, 3
 """[N, K]: whole panels, tails of both, odd K, one panel, one output."""
 ROWS = [*range(1, 71), 96, 97, 130]
 
-pytestmark = pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here")
+pytestmark = [
+    pytest.mark.sanitized,
+    pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here"),
+]
 
 
 def linear(isa, dtype, threads=1):

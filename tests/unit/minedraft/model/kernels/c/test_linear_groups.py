@@ -15,7 +15,10 @@ from minedraft.model.kernels.c.pool import Pool
 ISAS = [isa for isa in runnable(flags_here()) if build.object_path(isa).exists()]
 FLOATS = (torch.float32, torch.bfloat16)
 
-pytestmark = pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here")
+pytestmark = [
+    pytest.mark.sanitized,
+    pytest.mark.skipif(not ISAS, reason="no object for this CPU: no C compiler here"),
+]
 
 
 def grouped(N, K, group, bits, seed=0):
