@@ -86,15 +86,18 @@ class _EmbeddingRows:
     def __init__(self, module: nn.Embedding, dtype: torch.dtype) -> None:
         self._module = module
         self._dtype = dtype
+        self._padding_idx = module.padding_idx
         self._narrow: Tensor | None = None
 
     def widen(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         ids, *rest = args
         self._narrow = self._module.weight.data
         self._module.weight.data = self._narrow[ids.flatten()].to(self._dtype)
+        self._module.padding_idx = None  # matters to gradients only, and may be beyond these rows
         return (torch.arange(ids.numel(), device=ids.device).view(ids.shape), *rest)
 
     def restore(self, *_: object) -> None:
         if self._narrow is not None:
             self._module.weight.data = self._narrow
+            self._module.padding_idx = self._padding_idx
             self._narrow = None

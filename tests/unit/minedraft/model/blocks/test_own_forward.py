@@ -24,6 +24,14 @@ def test_a_narrow_model_computes_as_its_widened_copy_and_is_narrow_again(name, t
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+def test_an_embedding_whose_padding_is_beyond_the_rows_of_a_call_is_widened():
+    embedding = torch.nn.Embedding(300, 4, padding_idx=250).to(torch.bfloat16)
+    with torch.inference_mode(), widened(embedding, torch.float32):
+        got = embedding(torch.tensor([[7, 250]]))
+    assert torch.equal(got[0], embedding.weight[[7, 250]].float())
+    assert embedding.padding_idx == 250
+
+
 def test_weights_are_narrow_again_after_a_failure():
     model = AutoModelForCausalLM.from_config(FAMILIES["llama"]()).to(torch.bfloat16)
     model.get_decoder().layers[1].mlp.down_proj.register_forward_pre_hook(_fail)
