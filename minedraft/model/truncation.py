@@ -219,7 +219,7 @@ def _are_enough(
     lowest = totals.new_full((num_rows,), torch.inf, dtype=torch.float32)
     lowest[pending] = threshold
     by_k = count >= limits.top_k
-    by_p = limits.has_p & ~limits.has_k & (carried >= totals * limits.top_p)
+    by_p = limits.has_p & ~limits.has_k & (carried >= totals * limits.top_p) & (count > 0)
     by_rest = (lowest < limits.log_min_p) | (count >= limits.width)
     return by_k | by_p | (by_rest & ~limits.needs_k_mass)
 

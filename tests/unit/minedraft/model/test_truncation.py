@@ -113,6 +113,7 @@ def test_best_token_always_stays():
         RowParams(top_k=1),
     ]
     assert survivors(scores, params) == [[1]] * 4
+    assert survivors(torch.zeros(1, 20_000), [RowParams(top_p=0.0)]) == [[0]]  # best are all
 
 
 def test_masked_tokens_never_survive():
