@@ -38,6 +38,8 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"sanitized: SKIPPED: {command[0]} has no AddressSanitizer\n")
         return 0
     built = build.build(OBJECTS, isas=able[:1], flags=FLAGS)
+    for old in set(OBJECTS.glob("*.so")) - set(built):  # of another state of the sources
+        old.unlink()
     sys.stdout.write(f"sanitized: {', '.join(path.stem for path in built)}\n")
     env = {
         **os.environ, "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0",
