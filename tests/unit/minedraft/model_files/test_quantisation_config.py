@@ -88,6 +88,7 @@ def test_fp8_asks_for_activations_that_are_not_quantised_here():
         (FP8 | {"weight_block_size": None}, r"weight_block_size is '\[\]', want rows"),
         (FP8 | {"weight_block_size": [128, 0]}, r"weight_block_size is '\[128, 0\]'"),
         ([GPTQ], "quantization_config is a list, want an object"),
+        ("awq", "quantization_config is 'awq', want an object"),
     ],
 )
 def test_what_is_not_served_is_refused_by_field_and_value(settings, said):

@@ -34,7 +34,13 @@ def test_the_first_model_is_the_operators_wherever_it_is(loads, models):
     assert loads == [
         (
             str(models / "first"),
-            {"dtype": "bfloat16", "num_blocks": 7, "block_size": 8, "device": "cpu"},
+            {
+                "dtype": "bfloat16",
+                "kernels": "auto",
+                "num_blocks": 7,
+                "block_size": 8,
+                "device": "cpu",
+            },
         )
     ]
 
