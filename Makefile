@@ -100,8 +100,9 @@ buf: $(STAMP) ## lint the protocol; refuse breaking changes against main
 
 # --- tests --------------------------------------------------------------------------------------
 
+# Bytecode is kept: some hundred processes start, and each would compile our modules again.
 test: $(READY) ## every test that this machine can run
-	$(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(PYTEST_JOBS) --dist worksteal $(PYTEST_ARGS)
 
 test-fast: $(READY) ## without the slow tests
 	$(BIN)/pytest -m 'not slow' $(PYTEST_ARGS)
