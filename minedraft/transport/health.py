@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _MAX_PROBE_BYTES = 1024
 """Largest message: the port is plaintext and open to all, and a probe is small."""
 _MAX_CALLS = 64
+_STOP_S = 2.0
+"""Longest wait for the end of calls that were just cancelled; a few milliseconds as a rule."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -162,7 +164,8 @@ class HealthServer:
     def stop(self) -> None:
         """Stop answering."""
         self._servicer.close()
-        self._server.stop(0)
+        # The server's own thread hands a call to the pool until it has stopped.
+        self._server.stop(0).wait(_STOP_S)
         self._pool.shutdown(wait=False)
 
     def _is_alive(self) -> bool:
