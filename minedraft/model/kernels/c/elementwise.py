@@ -58,16 +58,7 @@ class Elementwise:
         out: Tensor | None = None,
     ) -> Tensor:
         """RMS norm (see `Kernels`)."""
-        T, H = x.shape
-        row, feature = x.stride()
-        if x.dtype is not self._dtype or feature != 1:
-            raise StateError(f"norm of {list(x.shape)} {x.dtype}: want {self._dtype}, features 1")
-        y = self._output(x, H, out)
-        self._norm(
-            self._threads, self._code, x.data_ptr(), row, 0, None, _weight(weight, H),
-            y.data_ptr(), y.stride()[0], 0, T, 1, H, eps, plus_one,
-        )  # fmt: skip
-        return y
+        return self._norm_rows(x, None, weight, eps, plus_one=plus_one, out=out)
 
     def add_norm(
         self,
@@ -80,16 +71,30 @@ class Elementwise:
         out: Tensor | None = None,
     ) -> Tensor:
         """Add `x` into `residual`, then norm that (see `Kernels`)."""
+        return self._norm_rows(x, residual, weight, eps, plus_one=plus_one, out=out)
+
+    def _norm_rows(
+        self,
+        x: Tensor,
+        residual: Tensor | None,
+        weight: Tensor,
+        eps: float,
+        *,
+        plus_one: bool,
+        out: Tensor | None,
+    ) -> Tensor:
         T, H = x.shape
         row, feature = x.stride()
         if x.dtype is not self._dtype or feature != 1:
             raise StateError(f"norm of {list(x.shape)} {x.dtype}: want {self._dtype}, features 1")
-        self._output(x, H, residual)
-        if not residual.is_contiguous():
-            raise StateError(f"residual {list(residual.shape)}: not contiguous")
+        if residual is not None:
+            self._output(x, H, residual)
+            if not residual.is_contiguous():
+                raise StateError(f"residual {list(residual.shape)}: not contiguous")
         y = self._output(x, H, out)
         self._norm(
-            self._threads, self._code, x.data_ptr(), row, 0, residual.data_ptr(),
+            self._threads, self._code, x.data_ptr(), row, 0,
+            None if residual is None else residual.data_ptr(),
             _weight(weight, H), y.data_ptr(), y.stride()[0], 0, T, 1, H, eps, plus_one,
         )  # fmt: skip
         return y
