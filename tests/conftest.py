@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from minedraft.model.kernels.c import compile as kernel_objects
 from tests.slow_first import slow_first
+from tests.warm_python import TEXTS, WarmPython
 
 torch.set_num_threads(1)
 
@@ -66,6 +67,19 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def warm_text_child():
+    with WarmPython(TEXTS) as warm:
+        yield warm
+
+
+@pytest.fixture
+def warm_texts(warm_text_child):
+    """Coordinators in this process have warm processes tokenize; tests of the pool do not."""
+    with warm_text_child.instead_of_cold(*TEXTS):
+        yield
 
 
 @pytest.fixture

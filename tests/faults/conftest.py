@@ -31,7 +31,7 @@ def undisturbed(target_dir):
 
 
 @pytest.fixture(autouse=True)
-def quiet_services():
+def quiet_services(warm_texts):
     """Faults make services warn; that is not what a failing cell needs to show."""
     config = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

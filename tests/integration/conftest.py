@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from tests.tiny_models import make_tiny_llama
+from tests.warm_python import SERVICES, WarmPython
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,19 @@ def draft_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tokenizer(target_dir):
     return Tokenizer.from_directory(target_dir)
+
+
+@pytest.fixture(scope="session")
+def warm_python():
+    with WarmPython(SERVICES) as warm:
+        yield warm
+
+
+@pytest.fixture
+def warm_processes(warm_python):
+    """Processes that this test starts are warm: their start is not what it is about."""
+    with warm_python.instead_of_cold():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +65,7 @@ def plain_greedy(target_dir):
 
 
 @pytest.fixture(autouse=True)
-def quiet_services():
+def quiet_services(warm_texts):
     """Services log much at info; warnings are what a failing test needs."""
     config = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))

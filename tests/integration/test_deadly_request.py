@@ -59,7 +59,7 @@ async def supervised_verifier(target_dir):
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_a_request_that_processes_die_of_is_given_up_and_the_others_are_served(
-    target_dir, plain_greedy
+    target_dir, plain_greedy, warm_processes
 ):
     async def bad(client: Client) -> str:
         with pytest.raises(ProtocolError) as given_up:

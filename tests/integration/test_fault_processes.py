@@ -86,9 +86,10 @@ async def a_fleet(directory: Path):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory):
-    async with a_fleet(tmp_path_factory.mktemp("fleet")) as world:
-        yield world
+async def world(tmp_path_factory, warm_python):
+    with warm_python.instead_of_cold():
+        async with a_fleet(tmp_path_factory.mktemp("fleet")) as world:
+            yield world
 
 
 async def load(client, options):
@@ -150,7 +151,6 @@ PHASES = {
     "streaming": lambda status: total(status, "verifying") and status.num_running == 8,
     **{name: phase(name) for name in ("prefilling", "drafting", "drafted", "verifying")},
 }
-# A worker's life begins with seconds of imports on a busy machine: few of these end one.
 CELLS = [
     ("drafter", kill, "drafting", "greedy"),
     ("coordinator", kill, "waiting", "seeded"),
@@ -219,7 +219,7 @@ def pids(world, *, but):
 
 @pytest.mark.timeout(120)  # four processes with torch, one after the other on a busy machine
 async def test_a_dead_rank_takes_the_verifier_down_and_it_comes_back_as_one(
-    tmp_path, target_dir, plain_greedy
+    tmp_path, target_dir, plain_greedy, warm_processes
 ):
     options = ["--tp-size=2", "--tp-timeout-s=20", "--num-blocks=128", "--block-size=8"]
     verifier = Service("verifier", [f"--model={target_dir}", *options], tmp_path)

@@ -33,6 +33,9 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(60)]
 
 VOCAB = 1000
 OPTIONS = LinkOptions(op_timeout_s=1.0, heartbeat_s=0.2)
+# A process of its own forks the drafters: it has imported torch, and grpc has never run in it.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["pytest", "minedraft.link.gloo", "minedraft.transport.token_link"])
 
 
 def drafter(wire, options):
@@ -88,9 +91,8 @@ class Drafter:
 
 @contextlib.asynccontextmanager
 async def a_drafter(options=OPTIONS):
-    spawn = multiprocessing.get_context("spawn")  # never fork beside grpc
-    wire, far_end = spawn.Pipe()
-    process = spawn.Process(target=drafter, args=(far_end, options), daemon=True)
+    wire, far_end = FORKS.Pipe()
+    process = FORKS.Process(target=drafter, args=(far_end, options), daemon=True)
     process.start()
     far_end.close()
     peer = Drafter(wire, process)

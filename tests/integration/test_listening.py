@@ -14,7 +14,12 @@ from minedraft.types import Mode
 from tests.certificates import Authority
 from tests.tiny_models import make_tiny_llama
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.multiproc,
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    pytest.mark.usefixtures("warm_processes"),
+]
 
 ROLES = ("coordinator", "drafter", "verifier")
 LINK_HOST = "127.0.0.2"

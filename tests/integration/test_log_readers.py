@@ -17,7 +17,12 @@ from benchmarks import fleet
 from benchmarks.fleet import Child, Fleet, is_up, until
 from minedraft.client import Client
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.multiproc,
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    pytest.mark.usefixtures("warm_processes"),
+]
 
 
 class Logs:

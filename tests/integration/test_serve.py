@@ -63,7 +63,7 @@ async def test_three_processes_serve_and_the_bench_agrees_with_itself(spec):
     assert status.mode == spec.mode
 
 
-async def test_the_death_of_a_process_is_told_and_the_others_are_stopped(spec):
+async def test_the_death_of_a_process_is_told_and_the_others_are_stopped(spec, warm_processes):
     with pytest.raises(ChildError, match="verifier was killed by signal 9"):  # noqa: PT012
         async with Cluster(spec) as cluster:
             children = list(cluster._children)
@@ -72,7 +72,7 @@ async def test_the_death_of_a_process_is_told_and_the_others_are_stopped(spec):
     assert all(child._process.returncode is not None for child in children)
 
 
-async def test_a_process_that_cannot_start_says_why(spec, tmp_path):
+async def test_a_process_that_cannot_start_says_why(spec, tmp_path, warm_processes):
     broken = ClusterSpec(
         target=str(tmp_path), draft=spec.draft, listen="127.0.0.1:0", log_dir=spec.log_dir
     )

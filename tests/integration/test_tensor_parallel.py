@@ -22,7 +22,12 @@ from tests.integration.conftest import gather
 from tests.integration.test_exactness import MIXED, drained, run_all
 from tests.tiny_models import make_tiny_llama
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.multiproc,
+    pytest.mark.slow,
+    pytest.mark.timeout(60),
+    pytest.mark.usefixtures("warm_processes"),
+]
 
 NUM_TOKENS = 24
 
@@ -32,7 +37,7 @@ def ranks_of(pid):
     found = []
     for directory in Path("/proc").iterdir():
         try:
-            command = (directory / "cmdline").read_bytes()
+            command = (directory / "cmdline").read_bytes() + (directory / "comm").read_bytes()
             parent = (directory / "stat").read_text().rpartition(")")[2].split()[1]
         except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
             continue
