@@ -41,7 +41,7 @@ SERVICES = (
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _MAX_ORDER_BYTES = 1 << 17
 _MAX_FDS = 16
-_HIGH_FD = 500
+_TOLD_FD, _HIGH_FD = 499, 500
 """Received descriptors are moved here first: their numbers may be those that others shall get."""
 
 
@@ -150,13 +150,11 @@ def serve(orders: socket.socket) -> dict:
         order = json.loads(message)
         between = os.fork()
         if not between:
-            pid = os.fork()
-            if pid:
-                os.write(told, f"{pid} ".encode())
+            if os.fork():
                 os._exit(0)  # at which the other one becomes a child of who ordered it
             while os.getppid() != order["parent"]:
                 time.sleep(0.0001)
-            _take_place(order, fds)
+            _take_place(order, fds, told)
             return order
         os.waitpid(between, 0)
         orders.send(os.read(asked, 64))
@@ -164,14 +162,15 @@ def serve(orders: socket.socket) -> dict:
             os.close(fd)
 
 
-def _take_place(order: dict, fds: list[int]) -> None:
-    """Become what an executed process would be."""
+def _take_place(order: dict, fds: list[int], told: int) -> None:
+    """Become what an executed process would be; tell our pid when all of it can be seen."""
+    os.dup2(told, _TOLD_FD)
     moved = []
     for number, fd in zip(order["fds"], fds, strict=True):
         high = _HIGH_FD + number
         os.dup2(fd, high)
         moved.append((high, number))
-    os.closerange(3, _HIGH_FD)
+    os.closerange(3, _TOLD_FD)
     for high, number in moved:
         os.dup2(high, number, inheritable=True)
         os.close(high)
@@ -182,6 +181,8 @@ def _take_place(order: dict, fds: list[int]) -> None:
     os.environ.update(order["env"])
     name = order["module"].rpartition(".")[2]
     _prctl(_PR_SET_NAME, name.encode())
+    os.write(_TOLD_FD, str(os.getpid()).encode())
+    os.close(_TOLD_FD)
     sys.argv = [name, *order["arguments"]]
     # The old ones believe in descriptors of another kind.
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115

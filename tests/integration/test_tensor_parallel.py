@@ -37,11 +37,13 @@ def ranks_of(pid):
     found = []
     for directory in Path("/proc").iterdir():
         try:
-            command = (directory / "cmdline").read_bytes() + (directory / "comm").read_bytes()
+            command = (directory / "cmdline").read_bytes()
+            name = (directory / "comm").read_text()
             parent = (directory / "stat").read_text().rpartition(")")[2].split()[1]
         except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
             continue
-        if b"rank_worker" in command and parent == str(pid):
+        is_cold = b"-m\0minedraft.services.verifier.rank_worker\0" in command
+        if (is_cold or name == "rank_worker\n") and parent == str(pid):
             found.append(int(directory.name))
     return sorted(found)
 
