@@ -120,7 +120,7 @@ class SourcesMachine(RuleBasedStateMachine):
         result = self.verifier.run(drafts_came=drafts_came)
         if result is None:
             return
-        self.core.apply(result, lambda _request, row: Kept(len(row.token_ids), None))
+        self.core.apply(result, _keep)
         number = plan.source
         if not number:
             return
@@ -288,6 +288,13 @@ class SourcesMachine(RuleBasedStateMachine):
     def _pick(self, among, pick: int) -> int:
         found = list(among)
         return found[pick % len(found)]
+
+
+def _keep(request, row) -> Kept:
+    """All that the request has room for; what ends there does not outgrow the model's context."""
+    num_tokens = min(len(row.token_ids), request.max_len - request.num_tokens)
+    is_last = request.num_tokens + num_tokens == request.max_len
+    return Kept(num_tokens, "length" if is_last else None)
 
 
 TestSourcesMachine = SourcesMachine.TestCase

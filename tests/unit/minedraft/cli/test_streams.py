@@ -152,7 +152,9 @@ def test_a_log_directory_that_cannot_be_made_is_named(fake, tmp_path):
         f"--log-dir={tmp_path}/file/logs",
         "--listen=127.0.0.1:0",
     )
-    assert (ended.code, ended.err) == (1, f"error: {tmp_path}/file/logs: Not a directory\n")
+    told = ended.err.splitlines()  # where bf16 units are forbidden, a line before says so
+    assert (ended.code, told[-1]) == (1, f"error: {tmp_path}/file/logs: Not a directory")
+    assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize("command", [("generate", "-"), ("chat",)])

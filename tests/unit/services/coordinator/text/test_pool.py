@@ -82,7 +82,7 @@ def children(pid: int) -> list[int]:
 
 def processes() -> list[int]:
     """Ours that fork workers."""
-    name = text_pool.child.__name__.encode()
+    name = f"-m\0{text_pool.child.__name__}\0".encode()
     return [p for p in children(os.getpid()) if name in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
