@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+class RowsError(StateError):
+    """Rows that a pool cannot hold: who wrote the plan of the step is wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowInput:
     """The part of a packed forward pass that belongs to one sequence."""
@@ -43,34 +47,34 @@ def check_rows(
         max_model_len: Most positions a sequence may have.
 
     Raises:
-        StateError: Names the row, the field and the value; also when two rows share a block that
+        RowsError: Names the row, the field and the value; also when two rows share a block that
             one of them writes, which would let them overwrite each other.
     """
     if not rows:
-        raise StateError("forward: no rows")
+        raise RowsError("forward: no rows")
     writers: dict[int, int] = {}
     for index, row in enumerate(rows):
         length = len(row.token_ids)
         end = row.start + length
         if length == 0:
-            raise StateError(f"row {index}: token_ids is empty")
+            raise RowsError(f"row {index}: token_ids is empty")
         if row.start < 0 or end > max_model_len:
-            raise StateError(
+            raise RowsError(
                 f"row {index}: positions {row.start}..{end - 1} are outside 0..{max_model_len - 1}"
             )
         if not 0 <= row.num_logits <= length:
-            raise StateError(f"row {index}: num_logits={row.num_logits} is not in 0..{length}")
+            raise RowsError(f"row {index}: num_logits={row.num_logits} is not in 0..{length}")
         needed = -(-end // block_size)
         if len(row.block_ids) < needed:
-            raise StateError(
+            raise RowsError(
                 f"row {index}: {len(row.block_ids)} blocks cannot hold {end} positions, "
                 f"{needed} are needed"
             )
         used = row.block_ids[:needed]
         if min(used) < 0 or max(used) >= num_blocks:
-            raise StateError(f"row {index}: block_ids outside 0..{num_blocks - 1}")
+            raise RowsError(f"row {index}: block_ids outside 0..{num_blocks - 1}")
         for block in used[row.start // block_size :]:
             if writers.setdefault(block, index) != index:
-                raise StateError(
+                raise RowsError(
                     f"row {index}: block {block} is also written by row {writers[block]}"
                 )

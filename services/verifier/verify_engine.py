@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.errors import ProtocolError
-from minedraft.model.batch import RowInput
+from minedraft.model.batch import RowInput, RowsError
 from minedraft.model.sampling import SamplingRow
 from minedraft.plans import RowResult, VerifyResult
 from minedraft.services.verifier.acceptance import AcceptItem, Outcome, accept
@@ -132,7 +132,10 @@ class VerifyEngine:
                 q = drafts.q[: len(ids)] if drafts is not None and drafts.q else None
                 items.append(AcceptItem(row=row.sampling, draft_token_ids=ids, q=q))
         with self._watch.measure("forward"):
-            logits = self._runner.forward(inputs)
+            try:
+                logits = self._runner.forward(inputs)
+            except RowsError as err:
+                raise ProtocolError(f"step {plan.step_id}: {err}") from err
         with self._watch.measure("sample"):
             outcomes = accept(logits, items, self._rule, self._runner.draw_kernel)
         rows = self._results(plan, inputs, items, outcomes)

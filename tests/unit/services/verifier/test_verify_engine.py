@@ -277,6 +277,16 @@ def test_a_plan_that_does_not_fit_is_refused_and_the_other_rows_are_intact(refus
     assert list(result.rows[0].token_ids) == truth[1:3]
 
 
+@pytest.mark.parametrize(
+    "other", [row(1, 3, blocks=(0,)), row(2, 3, blocks=(0,))], ids=["twice", "its block"]
+)
+def test_two_rows_of_a_plan_never_write_one_block(other):
+    verifier = prefilled()
+    verifier.step(opens=[opened(2, (4, 5, 6))])
+    with pytest.raises(ProtocolError, match="row 1: block 0 is also written by row 0"):
+        verifier.step([row(1, 3, blocks=(0,)), other])
+
+
 # -- rejection ------------------------------------------------------------------------------
 
 
