@@ -157,6 +157,9 @@ MD_EXPORT int32_t md_linear(md_pool *pool, const md_stored *stored, const void *
   if (rows == 0) return MD_OK;
   md_product job = {stored, x, y, rows, x_stride, y_stride, dtype, add};
   const int64_t step = block_rows(stored), blocks = (rows + step - 1) / step;
-  md_parallel(pool, multiply, &job, blocks * md_panels(stored->n), 1);
+  /* As many panels as a tile takes, so that no piece cuts one short; others take 1, 2 or 4. */
+  const int64_t most = rows < step ? rows : step;
+  const int64_t grain = block_of(&job) == block ? width_of(most, MAX_PANELS) : 4;
+  md_parallel(pool, multiply, &job, blocks * md_panels(stored->n), grain);
   return MD_OK;
 }

@@ -1,6 +1,10 @@
 /* See pool.h. Each worker has a mailbox on a cache line of its own. The caller posts work to as many
- * as it has pieces for; a worker spins for a moment after each piece, then sleeps on a futex, so
+ * as it has pieces for; a worker spins for a moment after each job, then sleeps on a futex, so
  * that an idle pool costs nothing and kernels that follow each other need no system call.
+ *
+ * All take the next piece from one counter. A virtual core may run at half the speed of the other,
+ * or not at all for a millisecond: with halves the job would take as long as the slower one. And
+ * the caller waits only for workers that have begun: one that wakes late finds nothing left.
  */
 #include "pool.h"
 
@@ -18,26 +22,31 @@
 enum { SPINS = 20000, LINE = 64, STACK_BYTES = 1 << 20 };
 
 typedef struct {
-  _Alignas(LINE) _Atomic uint32_t posted; /* pieces of work, counted; the futex word */
+  _Alignas(LINE) _Atomic uint32_t posted; /* jobs, counted; the futex word */
   _Atomic uint32_t asleep;
   md_pool *pool;
   int32_t thread;
-  int64_t begin, end;
   pthread_t handle;
 } worker;
 
 struct md_pool {
-  _Alignas(LINE) _Atomic uint32_t pending; /* workers that still work; the caller's futex word */
-  _Atomic uint32_t waiting;                /* the caller sleeps on it */
-  _Atomic uint32_t busy;                   /* one caller at a time; others work alone */
+  _Alignas(LINE) _Atomic uint32_t inside; /* workers that look at the job; the caller's futex word */
+  _Atomic uint32_t waiting;               /* the caller sleeps on it */
+  _Atomic uint32_t open;                  /* there is a job; if not, nothing below is valid */
+  _Atomic uint32_t busy;                  /* one caller at a time; others work alone */
   _Atomic uint32_t ending;
   uint32_t forks; /* the value of `forks_seen` in the process that has the threads */
   int32_t threads;
   int32_t spins;
   md_task task;
   void *ctx;
-  worker *workers; /* threads - 1 of them; the caller is thread 0 */
+  int64_t count, grain, units, step; /* of the range; pieces are of `step` units of `grain` */
+  worker *workers;                   /* threads - 1 of them; the caller is thread 0 */
+  _Alignas(LINE) _Atomic int64_t next; /* unit that is not taken yet */
 };
+
+/* Pieces for each thread: so many that a fast one helps a slow one, so few that taking is cheap. */
+enum { PIECES = 8 };
 
 static _Atomic uint32_t forks_seen; /* a child has the pools' memory but not their threads */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -83,6 +92,17 @@ static void post(worker *one) {
   if (atomic_load(&one->asleep)) wake(&one->posted);
 }
 
+/* Work on pieces until none is left. */
+static void take(md_pool *pool, int32_t thread) {
+  const int64_t units = pool->units, step = pool->step;
+  for (;;) {
+    const int64_t begin = atomic_fetch_add(&pool->next, step);
+    if (begin >= units) return;
+    const int64_t end = begin + step < units ? (begin + step) * pool->grain : pool->count;
+    pool->task(pool->ctx, begin * pool->grain, end, thread);
+  }
+}
+
 static void *work(void *argument) {
   worker *me = argument;
   md_pool *pool = me->pool;
@@ -90,10 +110,10 @@ static void *work(void *argument) {
   for (;;) {
     seen = wait_for_change(&me->posted, seen, &me->asleep, pool->spins);
     if (atomic_load(&pool->ending)) return NULL;
-    pool->task(pool->ctx, me->begin, me->end, me->thread);
-    /* The last one wakes the caller. After this line the pool may be gone: touch nothing that the
-     * caller does not keep alive. It does keep the pool: only md_pool_destroy frees, and joins. */
-    if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->waiting)) wake(&pool->pending);
+    /* Enter, then look; the caller shuts, then looks who is inside: one of them sees the other. */
+    atomic_fetch_add(&pool->inside, 1);
+    if (atomic_load(&pool->open)) take(pool, me->thread);
+    if (atomic_fetch_sub(&pool->inside, 1) == 1 && atomic_load(&pool->waiting)) wake(&pool->inside);
   }
 }
 
@@ -174,19 +194,20 @@ void md_parallel(md_pool *pool, md_task task, void *ctx, int64_t count, int64_t 
     task(ctx, 0, count, 0);
     return;
   }
-  int64_t pieces = units < pool->threads ? units : pool->threads;
+  const int64_t helpers = (units < pool->threads ? units : pool->threads) - 1;
   pool->task = task;
   pool->ctx = ctx;
-  atomic_store(&pool->pending, (uint32_t)(pieces - 1));
-  for (int64_t i = 1; i < pieces; i++) {
-    worker *one = &pool->workers[i - 1];
-    int64_t end = units * (i + 1) / pieces * grain;
-    one->begin = units * i / pieces * grain;
-    one->end = end < count ? end : count;
-    post(one);
-  }
-  task(ctx, 0, units / pieces * grain, 0);
-  for (uint32_t left = atomic_load(&pool->pending); left;)
-    left = wait_for_change(&pool->pending, left, &pool->waiting, pool->spins);
+  pool->count = count;
+  pool->grain = grain;
+  pool->units = units;
+  pool->step = units / ((int64_t)pool->threads * PIECES);
+  if (pool->step < 1) pool->step = 1;
+  atomic_store(&pool->next, 0);
+  atomic_store(&pool->open, 1);
+  for (int64_t i = 0; i < helpers; i++) post(&pool->workers[i]);
+  take(pool, 0);
+  atomic_store(&pool->open, 0);
+  for (uint32_t left = atomic_load(&pool->inside); left;)
+    left = wait_for_change(&pool->inside, left, &pool->waiting, pool->spins);
   atomic_store(&pool->busy, 0);
 }

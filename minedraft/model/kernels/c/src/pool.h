@@ -1,5 +1,6 @@
-/* A pool of threads that splits a range statically and never a sum: 1 and N threads give the same
- * bits. Not here: queues, stealing, priorities, nested splits (those run on the thread that asks).
+/* A pool of threads that splits a range and never a sum: 1 and N threads give the same bits,
+ * whichever thread takes which piece. Not here: queues, priorities, nested splits (those run on the
+ * thread that asks).
  */
 #ifndef MD_POOL_H
 #define MD_POOL_H
@@ -8,11 +9,12 @@
 
 typedef struct md_pool md_pool;
 
-/* Work on [begin, end). `thread` is below md_pool_threads, for scratch memory of each thread. */
+/* Work on [begin, end), a piece of the range. One thread may get several, one after the other.
+ * `thread` is below md_pool_threads, for scratch memory of each thread. */
 typedef void (*md_task)(void *ctx, int64_t begin, int64_t end, int32_t thread);
 
 /* Split [0, count) over the threads, the caller among them, and return when all of it is done.
- * Boundaries are multiples of `grain` (at least 1), the least that is worth waking a thread for.
+ * Boundaries are multiples of `grain` (at least 1), the least that is worth taking alone.
  * pool NULL, a pool that is busy with other work, or one inherited by a fork: the caller alone, as
  * thread 0. An empty range calls nothing. */
 void md_parallel(md_pool *pool, md_task task, void *ctx, int64_t count, int64_t grain);

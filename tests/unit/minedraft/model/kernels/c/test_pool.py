@@ -88,14 +88,32 @@ def test_every_item_is_worked_on_once(drive, pools, threads):
             assert (times == 1).all()
 
 
-def test_the_split_is_even_and_contiguous(drive, pools):
-    _, threads = drive(pools(4), 100)
-    assert threads.tolist() == [0] * 25 + [1] * 25 + [2] * 25 + [3] * 25
+@pytest.mark.parametrize("grain", [1, 7])
+def test_a_piece_is_whole_grains_of_one_thread(drive, pools, grain):
+    pool = pools(4)
+    for _ in range(50):
+        _, threads = drive(pool, 70 * grain, grain)
+        assert (threads.reshape(70, grain) == threads[::grain, None]).all()
+
+
+def test_a_thread_that_is_late_holds_nobody_up(drive, pools):
+    """All share the work as it comes: over many jobs each thread gets some."""
+    assert workers(drive, pools(4)) == {0, 1, 2, 3}
+
+
+def workers(drive, pool, want=4):
+    """Threads that have worked, once so many have; a quick one may do a whole job alone."""
+    found, deadline = set(), time.monotonic() + 10
+    while len(found) < want:
+        assert time.monotonic() < deadline
+        found |= set(drive(pool, 100_000)[1].tolist())
+    return found
 
 
 def test_less_work_than_threads_wakes_no_more_than_needed(drive, pools):
-    _, threads = drive(pools(8), 48, grain=16)
-    assert threads.tolist() == [0] * 16 + [1] * 16 + [2] * 16
+    pool = pools(8)
+    for _ in range(200):
+        assert set(drive(pool, 48, grain=16)[1].tolist()) <= {0, 1, 2}
 
 
 @pytest.mark.parametrize("count", [0, -1])
@@ -155,6 +173,13 @@ def tasks():
     return {int(path.name) for path in Path("/proc/self/task").iterdir()}
 
 
+def gone(before):
+    """Threads that were joined leave /proc a moment later."""
+    deadline = time.monotonic() + 10
+    while tasks() - before:
+        assert time.monotonic() < deadline
+
+
 def state_of(task):
     """R: runs; S: sleeps."""
     return Path(f"/proc/self/task/{task}/stat").read_text().rpartition(")")[2].split()[0]
@@ -169,9 +194,7 @@ def test_threads_sleep_while_there_is_nothing_to_do(drive, pools):
     deadline = time.monotonic() + 10
     while any(state_of(task) != "S" for task in ours):
         assert time.monotonic() < deadline
-    times, threads = drive(pool, 100)  # and wake again
-    assert (times == 1).all()
-    assert set(threads) == {0, 1, 2, 3}
+    assert workers(drive, pool) == {0, 1, 2, 3}  # and wake again
 
 
 def test_a_pool_stays_on_the_cores_of_the_thread_that_makes_it(pools):
@@ -201,7 +224,7 @@ def test_a_thousand_pools_leave_nothing_behind(drive, pools, driven):
     before, resident = tasks(), resident_pages()
     for _ in range(1000):
         once()
-    assert tasks() == before
+    gone(before)
     assert resident_pages() - resident < 256  # 1 MiB: a thousandth of it is less than a pool
 
 
@@ -214,7 +237,7 @@ def test_a_pool_that_nobody_holds_ends_its_threads(driven):
     pool = Pool(driven, 4)
     assert len(tasks() - before) == 3
     del pool
-    assert tasks() == before
+    gone(before)
 
 
 def test_closing_twice_is_allowed(driven):
@@ -230,9 +253,11 @@ def test_a_number_of_threads_out_of_range_is_refused(driven, threads):
 
 
 def test_the_most_threads_start(drive, pools):
+    before = tasks()
     times, threads = drive(pools(MAX_THREADS), MAX_THREADS)
+    assert len(tasks() - before) == MAX_THREADS - 1
     assert (times == 1).all()
-    assert threads.tolist() == list(range(MAX_THREADS))
+    assert ((0 <= threads) & (threads < MAX_THREADS)).all()
 
 
 def run_alone(driven, code):
@@ -265,13 +290,13 @@ def test_a_forked_child_works_alone_and_the_parent_goes_on(driven):
         child = os.fork()
         if not child:
             times, threads = drive(pool, 30)
-            own, split = drive(Pool(library, 3), 30)  # its own pool has threads
-            good = (times == 1).all() and (threads == 0).all() and set(split) == {0, 1, 2}
+            split = driving.workers(drive, Pool(library, 3), 3)  # its own pool has threads
+            good = (times == 1).all() and (threads == 0).all() and split == {0, 1, 2}
             pool.close()
             os._exit(0 if good else 1)
         assert os.waitpid(child, 0)[1] == 0
-        times, threads = drive(pool, 30)
-        assert (times == 1).all() and set(threads) == {0, 1, 2}
+        assert (drive(pool, 30)[0] == 1).all()
+        assert driving.workers(drive, pool, 3) == {0, 1, 2}
         """,
     )
     assert ran.returncode == 0, ran.stderr
