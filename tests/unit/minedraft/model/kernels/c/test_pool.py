@@ -257,7 +257,7 @@ def test_the_most_threads_start(drive, pools):
     times, threads = drive(pools(MAX_THREADS), MAX_THREADS)
     assert len(tasks() - before) == MAX_THREADS - 1
     assert (times == 1).all()
-    assert ((0 <= threads) & (threads < MAX_THREADS)).all()
+    assert ((threads >= 0) & (threads < MAX_THREADS)).all()
 
 
 def run_alone(driven, code):
