@@ -43,6 +43,10 @@ class GenerationRequest:
     it is empty, no call can."""
     debug: DebugOptions | None = None
     """Benchmarks and tests only; refused by a server that was not started to take it."""
+    priority: int = 0
+    """-100..100; lower goes first and is preempted last. One that waits ages."""
+    cache_salt: str = field(default="", repr=False)
+    """At most 128 bytes of UTF-8. Cached prefixes are shared within one salt only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Usage:
 
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Of the prompt tokens, those whose KV came from the prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +224,12 @@ class Completion:
 
     @property
     def usage(self) -> Usage:
-        """Prompt tokens once, output tokens of all samples."""
-        outputs = sum(choice.usage.num_output_tokens for choice in self.choices)
-        return Usage(num_prompt_tokens=self.num_prompt_tokens, num_output_tokens=outputs)
+        """Prompt tokens once, output tokens of all samples, cached tokens that none computed."""
+        return Usage(
+            self.num_prompt_tokens,
+            sum(choice.usage.num_output_tokens for choice in self.choices),
+            min(choice.usage.num_cached_tokens for choice in self.choices),
+        )
 
     @property
     def speculation(self) -> SpeculationStats:

@@ -45,6 +45,8 @@ class Cpu:
     flags: frozenset[str] = frozenset()
     """Names of units. The kernel leaves out what it does not save at a switch of threads, so one
     that is here can be used."""
+    name: str = ""
+    """Of the model, for people."""
 
 
 def parse(cpuinfo: str) -> Cpu:
@@ -58,6 +60,7 @@ def parse(cpuinfo: str) -> Cpu:
         vendor=found.get("vendor_id", found.get("cpu implementer", "")),
         family=int(family) if family.isascii() and family.isdigit() else 0,
         flags=frozenset(found.get("flags", found.get("features", "")).split()),
+        name=found.get("model name", ""),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Version of the internal protocol; both sides of a session must have the same."""
 MAX_BATCHES: Final = 8
 MAX_ROWS: Final = 1024
@@ -71,6 +71,8 @@ class DraftPlan:
     rows: tuple[DraftRow, ...] = ()
     opens: tuple[OpenRow, ...] = ()
     closes: tuple[RowId, ...] = ()
+    is_trial: bool = False
+    """A measurement: no packet is sent."""
 
 
 class VerifyRow(NamedTuple):
@@ -143,6 +145,17 @@ class StepBegun:
     batch: int
 
 
+class DraftRowResult(NamedTuple):
+    """A row of a draft step without drafts."""
+
+    row_id: RowId
+    base_len: int
+    """Committed length that the plan named."""
+    is_behind: bool = False
+    """Whether its KV cache needs more steps to catch up with the committed tokens; one for which
+    the drafter has no room does not count."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftResult:
     """The result of one draft plan; the drafts themselves went over the link."""
@@ -153,11 +166,15 @@ class DraftResult:
     num_rows: int
     timing: StepTiming
     epoch: int = 0
-    num_behind: int = 0
-    """Rows of the plan whose KV cache needs more steps to catch up with the committed tokens; one
-    for which the drafter has no room is not among them."""
     num_broken: int = 0
     """Rows that lack drafts because the draft model's logits for their tokens are not finite."""
+    rows: tuple[DraftRowResult, ...] = ()
+    """Rows of the plan that have no drafts, in its order."""
+
+    @property
+    def num_behind(self) -> int:
+        """Rows that need more steps to catch up."""
+        return sum(row.is_behind for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)

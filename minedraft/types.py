@@ -143,6 +143,10 @@ class TokenLogprobs:
     """The n likeliest (id, log-probability), likeliest first."""
 
 
+SHAPES: Final = ("auto", "fixed")
+"""Who chooses batches and drafting: the coordinator from costs, within the mode, or the mode."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
     """How requests rotate: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k)."""
@@ -153,6 +157,8 @@ class Mode:
     """Most requests per batch, 1..1024."""
     num_draft_tokens: int
     """Draft tokens per step (k), 0..32."""
+    shape: str = "fixed"
+    """One of `SHAPES`."""
 
     @property
     def num_slots(self) -> int:
@@ -202,3 +208,6 @@ class ModelInfo:
     and how many of its layers run as blocks."""
     quantisation: str = ""
     """How the weights are quantised, in a few words; empty if they are not."""
+    device: str = ""
+    """What its steps run on, such as `cpu AMD EPYC 9454 x2` (threads): durations compare only where
+    it is equal."""

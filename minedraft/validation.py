@@ -22,6 +22,8 @@ MAX_REQUEST_ID_CHARS: Final = 128
 MAX_ABORT_IDS: Final = 1024
 MIN_RESUME_TOKEN_BYTES: Final = 16
 MAX_RESUME_TOKEN_BYTES: Final = 64
+MAX_PRIORITY: Final = 100
+MAX_CACHE_SALT_BYTES: Final = 128
 MAX_LOGIT_BIAS: Final = 300
 MAX_BIAS: Final = 100.0
 MAX_PENALTY: Final = 2.0
@@ -38,8 +40,6 @@ MAX_LOGPROBS: Final = 20
 MAX_SAMPLES: Final = 16
 GREEDY_BELOW: Final = 1e-5
 """Lower temperatures are greedy (`RowParams.is_greedy`)."""
-DEFAULT_MAX_TOKENS: Final = 16
-"""Default of max_tokens for a text or token prompt."""
 CHAT_ROLES: Final = ("system", "user", "assistant")
 MAX_CHAT_MESSAGES: Final = 4096
 _MAX_SHOWN_CHARS: Final = 64
@@ -137,7 +137,7 @@ def validate_prompt(
         prompt_token_ids: All of the prompt, special tokens included.
         vocab_size: Ids are below this.
         max_model_len: Most positions, prompt and output together.
-        max_tokens: Output tokens asked for, after defaults (`resolve_max_tokens`).
+        max_tokens: Output tokens asked for, after defaults (`intake.resolve_max_tokens`).
         min_tokens: `SamplingParams.min_tokens`, checked against the resolved `max_tokens`.
 
     Raises:
@@ -186,28 +186,6 @@ def validate_resumed(
         seen.add(sample.index)
         _count("resumed.token_ids", sample.token_ids, max_tokens)
         _ids("resumed.token_ids", sample.token_ids, vocab_size)
-
-
-def resolve_max_tokens(
-    max_tokens: int | None, *, num_prompt_tokens: int, max_len: int, is_chat: bool
-) -> int:
-    """Fill in max_tokens if the caller did not set it.
-
-    Args:
-        max_tokens: What the caller said.
-        num_prompt_tokens: Special tokens included.
-        max_len: Most tokens of one sequence, prompt and output together.
-        is_chat: Whether the prompt is a conversation.
-
-    Returns:
-        `max_tokens` if given. Else what `max_len` leaves for a chat, and for other prompts 16, or
-        what it leaves if that is less. At least 1: a prompt that leaves no room is refused
-        elsewhere.
-    """
-    if max_tokens is not None:
-        return max_tokens
-    room = max(max_len - num_prompt_tokens, 1)
-    return room if is_chat else min(room, DEFAULT_MAX_TOKENS)
 
 
 def prompt_too_long(num_prompt_tokens: int, max_model_len: int) -> InvalidRequestError:
@@ -279,6 +257,27 @@ def validate_resume_token(resume_token: bytes) -> None:
             f"{MAX_RESUME_TOKEN_BYTES}, or none",
             field="resume_token",
         )
+
+
+def validate_priority(priority: int) -> None:
+    """Check the priority of a request.
+
+    Raises:
+        InvalidRequestError: Out of range.
+    """
+    _integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+
+
+def validate_cache_salt(cache_salt: str) -> None:
+    """Check the salt of cached prefixes. Empty: there is none.
+
+    Raises:
+        InvalidRequestError: Too long; shows its length alone, because it is a secret.
+    """
+    size = _size(cache_salt)
+    if size > MAX_CACHE_SALT_BYTES:
+        message = f"cache_salt has {size} bytes, want at most {MAX_CACHE_SALT_BYTES}"
+        raise InvalidRequestError(message, field="cache_salt")
 
 
 def validate_abort(request_ids: Sequence[str], resume_tokens: Sequence[bytes] = ()) -> None:

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from minedraft.plans import DraftPlan, DraftResult, RowResult, StepTiming, VerifyPlan, VerifyResult
+from minedraft.plans import (
+    DraftPlan,
+    DraftResult,
+    DraftRowResult,
+    RowResult,
+    StepTiming,
+    VerifyPlan,
+    VerifyResult,
+)
 from minedraft.types import ModelInfo
 
 VOCAB = 50
@@ -206,5 +214,9 @@ class DrafterDouble:
             len(plan.rows),
             StepTiming(),
             epoch=self.epoch,
-            num_behind=len(plan.rows) if is_behind else 0,
+            rows=tuple(
+                DraftRowResult(row.row_id, row.base_len, is_behind)
+                for row in plan.rows
+                if is_behind or not row.num_draft_tokens
+            ),
         )

@@ -271,6 +271,7 @@ async def _switch(client: Client, mode: Mode) -> None:
                 num_batches=mode.num_batches,
                 max_batch_size=mode.max_batch_size,
                 num_draft_tokens=mode.num_draft_tokens,
+                shape=mode.shape,
             )
         except PreconditionError:
             if time.monotonic() > deadline:

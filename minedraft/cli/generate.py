@@ -41,6 +41,12 @@ def generate(
     n: Annotated[int, typer.Option("--n", min=1, help="Number of samples.")] = 1,
     stop: Annotated[list[str] | None, typer.Option(help="Stop at this text. Repeatable.")] = None,
     stream: Annotated[bool, typer.Option(help="Show text as it arrives.")] = True,
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, help="Lower goes first.")
+    ] = 0,
+    cache_salt: Annotated[
+        str, typer.Option(help="Share cached prefixes only with requests of this salt.")
+    ] = "",
     chat: Annotated[
         bool | None,
         typer.Option("--chat/--raw", help="Send the prompt as a chat message, or as plain text. "
@@ -61,6 +67,8 @@ def generate(
         "seed": seed,
         "n": n,
         "stop": stop or (),
+        "priority": priority,
+        "cache_salt": cache_salt,
     }
     with connected(address, security, http_proxy=http_proxy, retry=patient()) as client:
         if chat is None:
@@ -128,12 +136,16 @@ def patient() -> RetryPolicy:
 def summary(completion: Completion, wall_s: float) -> str:
     """Summarize an answer in one line."""
     choice, stats = completion.choices[0], completion.speculation
-    num_tokens = completion.usage.num_output_tokens
+    usage = completion.usage
+    num_tokens = usage.num_output_tokens
     parts = [
         f"{choice.finish_reason.value} after {num_tokens} tokens",
         f"{num_tokens / wall_s:.1f} tokens/s" if wall_s else "",
         f"first token {choice.timing.ttft_ns / 1e6:.0f} ms",
         f"{stats.mean_acceptance_length:.2f} tokens per verify step" if stats.num_drafts else "",
+        f"{usage.num_cached_tokens} of {usage.num_prompt_tokens} prompt tokens cached"
+        if usage.num_cached_tokens
+        else "",
         f"seed {completion.seed}",
     ]
     return ", ".join(part for part in parts if part)

@@ -61,7 +61,13 @@ def _workers(status: Status) -> Table:
     table = _table("worker", "address", "state", "model", "link", "holds")
     for worker in status.workers:
         model = worker.model
-        facts = (model.dtype, model.quantisation, model.kernels, model.drafter_kind)
+        facts = (
+            model.dtype,
+            model.quantisation,
+            model.kernels,
+            model.drafter_kind,
+            model.device,
+        )
         about = ", ".join(filter(None, facts))
         state = "connected" if worker.connected else "away"
         columns = (

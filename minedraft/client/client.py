@@ -237,15 +237,26 @@ class Client:
         return await self._stub.get_status(timeout_s=_CALL_TIMEOUT_S)
 
     async def set_mode(
-        self, *, num_batches: int, max_batch_size: int, num_draft_tokens: int
+        self,
+        *,
+        num_batches: int,
+        max_batch_size: int,
+        num_draft_tokens: int,
+        shape: str = "fixed",
     ) -> None:
         """Set the mode: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k).
+
+        Args:
+            num_batches: 1..8.
+            max_batch_size: Most requests per batch, 1..1024.
+            num_draft_tokens: k, 0..32.
+            shape: `fixed`, or `auto`: the coordinator chooses within these numbers.
 
         Raises:
             PreconditionError: requests are live and more than `num_draft_tokens` would change.
             InvalidRequestError: a number out of its range.
         """
-        mode = Mode(num_batches, max_batch_size, num_draft_tokens)
+        mode = Mode(num_batches, max_batch_size, num_draft_tokens, shape)
         await self._stub.set_mode(mode, timeout_s=_CALL_TIMEOUT_S)
 
     async def swap_drafter(

@@ -56,13 +56,19 @@ class GenerateOptions(TypedDict, total=False):
     """At most 128 characters, unique among live requests; drawn by the server if empty."""
     parse_special_tokens: bool
     """Whether a text prompt may spell out special tokens. By default such a spelling is text."""
+    priority: int
+    """-100..100; lower goes first and is preempted last. 0 by default."""
+    cache_salt: str
+    """At most 128 bytes of UTF-8. Cached prefixes are shared within one salt only."""
     debug: DebugOptions | None
     """Benchmarks and tests only: a server refuses it unless it was started to take it."""
 
 
 _TUPLES = ("stop_token_ids", "bad_words", "allowed_token_ids")
 _MAY_BE_NONE = ("max_tokens", "seed", "logprobs", "debug")
-_NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens", "debug")
+_PLAIN = ("request_id", "parse_special_tokens", "priority", "cache_salt")
+"""Fields of the request itself, whose types the codec checks."""
+_NOT_SAMPLING = ("speculation", "debug", *_PLAIN)
 _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 """Iterables that are no lists of token ids; bytes would pass for one."""
 
@@ -93,8 +99,7 @@ def build_request(
             _refuse(_path(name), value, "a value, or no such argument")
     speculation = _instance("speculation", values.pop("speculation", Speculation()), Speculation)
     debug = values.pop("debug", None)
-    request_id = values.pop("request_id", "")
-    parse_special_tokens = values.pop("parse_special_tokens", False)
+    plain: dict[str, Any] = {name: values.pop(name) for name in _PLAIN if name in values}
     if isinstance(values.get("stop"), str):
         values["stop"] = (values["stop"],)
     for name in ("stop", *_TUPLES):
@@ -113,9 +118,8 @@ def build_request(
         messages=None if messages is None else _messages(messages),
         sampling=SamplingParams(**values),  # type: ignore[arg-type]  # types: here and in the codec
         speculation=speculation,
-        request_id=request_id,  # type: ignore[arg-type]  # the codec's
-        parse_special_tokens=parse_special_tokens,  # type: ignore[arg-type]  # the codec's
         debug=None if debug is None else _instance("debug", debug, DebugOptions),
+        **plain,
     )
 
 

@@ -186,13 +186,21 @@ class SyncClient:
         """As `Client.status`."""
         return self._run(self._client.status())
 
-    def set_mode(self, *, num_batches: int, max_batch_size: int, num_draft_tokens: int) -> None:
+    def set_mode(
+        self,
+        *,
+        num_batches: int,
+        max_batch_size: int,
+        num_draft_tokens: int,
+        shape: str = "fixed",
+    ) -> None:
         """As `Client.set_mode`."""
         self._run(
             self._client.set_mode(
                 num_batches=num_batches,
                 max_batch_size=max_batch_size,
                 num_draft_tokens=num_draft_tokens,
+                shape=shape,
             )
         )
 

@@ -25,6 +25,7 @@ from minedraft.model.architecture import max_model_len, probe, refuse_config
 from minedraft.model.attention import ATTENTION_NAME
 from minedraft.model.blocks.own_forward import widened
 from minedraft.model.blocks.replace import Arithmetic, put_on_kernels
+from minedraft.model.device_words import device_words
 from minedraft.model.directory import open_directory
 from minedraft.model.dtype import settle_dtype
 from minedraft.model.kernels import select
@@ -168,7 +169,11 @@ def _load(  # noqa: PLR0917 called twice, above
             agree=_agree_alone if ranks is None else lambda ok: ranks.all_agree(ok=ok),
         )
     del exact
-    info = replace(info, kernels=f"{kernels.name}, {count}")
+    info = replace(
+        info,
+        kernels=f"{kernels.name}, {count}",
+        device=device_words(device, num_ranks=1 if ranks is None else ranks.size),
+    )
     log.info("model.layers", path=str(path), layers=str(count), kernels=kernels.name)
 
     def runner(blocks: int) -> ModelRunner:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from minedraft.admin import (
     BatchStatus,
     Counters,
@@ -17,6 +19,9 @@ from minedraft.transport import plan_codec, usage_codec
 from minedraft.transport.fields import set_field
 from minedraft.types import Mode
 from minedraft.v1 import admin_pb2
+
+if TYPE_CHECKING:
+    from minedraft.v1 import generation_pb2
 
 _COUNTS = tuple(name for name in Counters.__slots__ if name != "num_finished")
 _SPAN_FIELDS = tuple(name for name in Span.__slots__ if name != "timing")
@@ -35,9 +40,16 @@ def mode_to_proto(mode: Mode) -> admin_pb2.SetModeRequest:
     return message
 
 
-def mode_from_proto(message: admin_pb2.SetModeRequest) -> Mode:
-    """Message -> Mode."""
-    return Mode(message.num_batches, message.max_batch_size, message.num_draft_tokens)
+def mode_from_proto(
+    message: admin_pb2.SetModeRequest | generation_pb2.GetServerInfoResponse,
+) -> Mode:
+    """Message -> Mode; whoever knows no shapes means a fixed one."""
+    return Mode(
+        message.num_batches,
+        message.max_batch_size,
+        message.num_draft_tokens,
+        message.shape or "fixed",
+    )
 
 
 def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:

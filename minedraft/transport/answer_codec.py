@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from minedraft.errors import ProtocolError
 from minedraft.plans import (
     DraftResult,
+    DraftRowResult,
     LinkLost,
     RowResult,
     StepBegun,
@@ -73,9 +74,9 @@ def draft_result_to_proto(result: DraftResult) -> drafter_pb2.DrafterSessionResp
             num_draft_tokens=result.num_draft_tokens,
             num_rows=result.num_rows,
             timing=timing_to_proto(result.timing),
-            num_behind=result.num_behind,
             epoch=result.epoch,
             num_broken=result.num_broken,
+            rows=[drafter_pb2.DraftRowResult(**row._asdict()) for row in result.rows],
         )
     )
 
@@ -143,6 +144,7 @@ def _step_begun(message: verifier_pb2.StepBegun) -> StepBegun:
 
 
 def _draft_result(message: drafter_pb2.DraftResult) -> DraftResult:
+    ranges.check_draft_counts(message.rows)
     result = DraftResult(
         step_id=message.step_id,
         batch=message.batch,
@@ -150,8 +152,10 @@ def _draft_result(message: drafter_pb2.DraftResult) -> DraftResult:
         num_rows=message.num_rows,
         timing=timing_from_proto(message.timing),
         epoch=message.epoch,
-        num_behind=message.num_behind,
         num_broken=message.num_broken,
+        rows=tuple(
+            DraftRowResult(RowId(row.row_id), row.base_len, row.is_behind) for row in message.rows
+        ),
     )
     ranges.check_draft_result(result)
     return result

@@ -129,6 +129,7 @@ def draft_plan_to_proto(plan: DraftPlan) -> drafter_pb2.DrafterSessionRequest:
             opens=opens,
             close_row_ids=plan.closes,
             rows=rows,
+            is_trial=plan.is_trial,
         )
     )
 
@@ -165,6 +166,7 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
             )
             for row in plan.rows
         ),
+        is_trial=plan.is_trial,
     )
     ranges.check_draft_plan(found)
     return found

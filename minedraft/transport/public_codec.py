@@ -22,9 +22,9 @@ from minedraft.api import (
     Usage,
 )
 from minedraft.errors import InvalidRequestError, ProtocolError
-from minedraft.transport import plan_codec, sampling_codec
+from minedraft.transport import admin_codec, plan_codec, sampling_codec
 from minedraft.transport.fields import extend_field, set_field
-from minedraft.types import FinishReason, Mode
+from minedraft.types import FinishReason
 from minedraft.v1 import generation_pb2
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def request_to_proto(
     )
     set_field(message, "request_id", request.request_id, "request_id")
     set_field(message, "parse_special_tokens", request.parse_special_tokens, "parse_special_tokens")
-    set_field(message, "resume_token", request.resume_token, "resume_token")
+    for name in ("resume_token", "priority", "cache_salt"):
+        set_field(message, name, getattr(request, name), name)
     if request.debug is not None:
         message.debug.CopyFrom(sampling_codec.debug_to_proto(request.debug))
     for sample in request.resumed:
@@ -124,6 +125,8 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
         debug=(
             sampling_codec.debug_from_proto(message.debug) if message.HasField("debug") else None
         ),
+        priority=message.priority,
+        cache_salt=message.cache_salt,
     )
 
 
@@ -211,6 +214,7 @@ def server_info_to_proto(info: ServerInfo) -> generation_pb2.GetServerInfoRespon
         max_waiting_requests=info.max_waiting_requests,
         acceptance=info.acceptance,
         takes_debug_requests=info.takes_debug_requests,
+        shape=info.mode.shape,
     )
 
 
@@ -218,7 +222,7 @@ def server_info_from_proto(message: generation_pb2.GetServerInfoResponse) -> Ser
     """Message -> ServerInfo."""
     return ServerInfo(
         identity=plan_codec.identity_from_proto(message.identity),
-        mode=Mode(message.num_batches, message.max_batch_size, message.num_draft_tokens),
+        mode=admin_codec.mode_from_proto(message),
         max_waiting_requests=message.max_waiting_requests,
         acceptance=message.acceptance,
         takes_debug_requests=message.takes_debug_requests,
@@ -232,6 +236,7 @@ def _finished_to_proto(event: Finished) -> generation_pb2.Finished:
         usage=generation_pb2.Usage(
             num_prompt_tokens=event.usage.num_prompt_tokens,
             num_output_tokens=event.usage.num_output_tokens,
+            num_cached_tokens=event.usage.num_cached_tokens,
         ),
         speculation=generation_pb2.SpeculationStats(**_slots(event.speculation)),
         timing=generation_pb2.RequestTiming(**_slots(event.timing)),
@@ -253,7 +258,7 @@ def _finished_from_proto(message: generation_pb2.Finished) -> Finished:
         reason=_REASONS_BY_NUMBER[message.reason],
         stop_token_id=message.stop_token_id if which == "stop_token_id" else None,
         stop_string=message.stop_string if which == "stop_string" else None,
-        usage=Usage(usage.num_prompt_tokens, usage.num_output_tokens),
+        usage=Usage(usage.num_prompt_tokens, usage.num_output_tokens, usage.num_cached_tokens),
         speculation=SpeculationStats(
             stats.num_drafts,
             stats.num_draft_tokens,

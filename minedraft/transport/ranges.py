@@ -56,6 +56,18 @@ def check_counts(rows: Sequence[Any]) -> None:
             _between("top", len(entry.top), 0, MAX_LOGPROBS, "of them")
 
 
+def check_draft_counts(rows: Sequence[Any]) -> None:
+    """Check the count of an answer before it becomes objects.
+
+    Args:
+        rows: Messages `DraftRowResult`.
+
+    Raises:
+        ProtocolError: names the field and the count.
+    """
+    _between("rows", len(rows), 0, MAX_WARM_UP_ROWS, "of them")
+
+
 def check_verify_result(result: VerifyResult) -> None:
     """Check the numbers of a verifier's answer; `check_counts` bounds how many there are.
 
@@ -79,7 +91,7 @@ def check_step_begun(begun: StepBegun) -> None:
 
 
 def check_draft_result(result: DraftResult) -> None:
-    """Check the numbers of a drafter's answer.
+    """Check the numbers of a drafter's answer; `check_draft_counts` bounds how many there are.
 
     Raises:
         ProtocolError: names the field and the value.
@@ -87,10 +99,11 @@ def check_draft_result(result: DraftResult) -> None:
     most = MAX_WARM_UP_ROWS
     _between("batch", result.batch, 0, MAX_BATCHES - 1)
     _between("num_rows", result.num_rows, 0, most)
-    _between("num_behind", result.num_behind, 0, most)
     _between("num_broken", result.num_broken, 0, most)
     _between("num_draft_tokens", result.num_draft_tokens, 0, most * MAX_DRAFT_TOKENS)
     _check_timing(result.timing)
+    for row in result.rows:
+        _between("base_len", row.base_len, 1, MAX_LEN)
 
 
 def check_verify_plan(plan: VerifyPlan) -> None:

@@ -116,14 +116,16 @@ class GetStatusResponse(_message.Message):
     def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ...) -> None: ...
 
 class SetModeRequest(_message.Message):
-    __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens")
+    __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens", "shape")
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
     num_batches: int
     max_batch_size: int
     num_draft_tokens: int
-    def __init__(self, num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ...) -> None: ...
+    shape: str
+    def __init__(self, num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., shape: _Optional[str] = ...) -> None: ...
 
 class SetModeResponse(_message.Message):
     __slots__ = ()

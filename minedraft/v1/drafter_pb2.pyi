@@ -84,20 +84,22 @@ class DraftRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class DraftPlan(_message.Message):
-    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows")
+    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OPENS_FIELD_NUMBER: _ClassVar[int]
     CLOSE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    IS_TRIAL_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     epoch: int
     opens: _containers.RepeatedCompositeFieldContainer[DrafterOpenRow]
     close_row_ids: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedCompositeFieldContainer[DraftRow]
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ...) -> None: ...
+    is_trial: bool
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ...) -> None: ...
 
 class DrafterSessionRequest(_message.Message):
     __slots__ = ("plan",)
@@ -105,25 +107,35 @@ class DrafterSessionRequest(_message.Message):
     plan: DraftPlan
     def __init__(self, plan: _Optional[_Union[DraftPlan, _Mapping]] = ...) -> None: ...
 
+class DraftRowResult(_message.Message):
+    __slots__ = ("row_id", "base_len", "is_behind")
+    ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    BASE_LEN_FIELD_NUMBER: _ClassVar[int]
+    IS_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    row_id: int
+    base_len: int
+    is_behind: bool
+    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., is_behind: bool = ...) -> None: ...
+
 class DraftResult(_message.Message):
-    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "num_behind", "epoch", "num_broken")
+    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "epoch", "num_broken", "rows")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
-    NUM_BEHIND_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_BROKEN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     num_draft_tokens: int
     num_rows: int
     timing: _types_pb2.StepTiming
-    num_behind: int
     epoch: int
     num_broken: int
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., num_behind: _Optional[int] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[DraftRowResult]
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DraftRowResult, _Mapping]]] = ...) -> None: ...
 
 class DrafterSessionResponse(_message.Message):
     __slots__ = ("result", "link_lost", "usage")

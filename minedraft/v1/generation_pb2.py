@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from minedraft.v1 import types_pb2 as minedraft_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dminedraft/v1/generation.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"3\n\x04\x43hat\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.minedraft.v1.ChatMessage\"\x81\x06\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12?\n\nlogit_bias\x18\x08 \x03(\x0b\x32+.minedraft.v1.SamplingParams.LogitBiasEntry\x12\x17\n\nmax_tokens\x18\t \x01(\rH\x07\x88\x01\x01\x12\x12\n\nmin_tokens\x18\n \x01(\r\x12\x0c\n\x04stop\x18\x0b \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\"\n\x1ainclude_stop_str_in_output\x18\r \x01(\x08\x12\x12\n\nignore_eos\x18\x0e \x01(\x08\x12 \n\x13skip_special_tokens\x18\x0f \x01(\x08H\x08\x88\x01\x01\x12\x11\n\tbad_words\x18\x10 \x03(\t\x12\x19\n\x11\x61llowed_token_ids\x18\x11 \x03(\r\x12\x11\n\x04seed\x18\x12 \x01(\x06H\t\x88\x01\x01\x12\x15\n\x08logprobs\x18\x13 \x01(\rH\n\x88\x01\x01\x12\x0e\n\x01n\x18\x14 \x01(\rH\x0b\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\r\n\x0b_max_tokensB\x16\n\x14_skip_special_tokensB\x07\n\x05_seedB\x0b\n\t_logprobsB\x04\n\x02_n\"x\n\x0bSpeculation\x12\x1d\n\x10num_draft_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x13\n\x11_num_draft_tokensJ\x04\x08\x02\x10\x03J\x04\x08\x03\x10\x04R\x13reference_token_idsR\x14synthetic_acceptance\"\xfd\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.minedraft.v1.TokenIdsH\x00\x12\"\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x12.minedraft.v1.ChatH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.minedraft.v1.SamplingParams\x12.\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x19.minedraft.v1.Speculation\x12,\n\x07resumed\x18\x07 \x03(\x0b\x32\x1b.minedraft.v1.ResumedSample\x12\x1c\n\x14parse_special_tokens\x18\x08 \x01(\x08\x12\x14\n\x0cresume_token\x18\t \x01(\x0c\x12)\n\x05\x64\x65\x62ug\x18\n \x01(\x0b\x32\x1a.minedraft.v1.DebugOptionsB\x08\n\x06prompt\"F\n\rResumedSample\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x13\n\x0bis_finished\x18\x03 \x01(\x08\"F\n\x07Started\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x06\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\"i\n\x05\x44\x65lta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x30\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1e.minedraft.v1.PositionLogprobs\"=\n\x05Usage\x12\x19\n\x11num_prompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x02 \x01(\r\"\x8e\x01\n\x10SpeculationStats\x12\x12\n\nnum_drafts\x18\x01 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x03 \x01(\r\x12\x11\n\tnum_steps\x18\x04 \x01(\r\x12\x1c\n\x14\x61\x63\x63\x65ptance_histogram\x18\x05 \x03(\r\"B\n\rRequestTiming\x12\x10\n\x08queue_ns\x18\x01 \x01(\x04\x12\x0f\n\x07ttft_ns\x18\x02 \x01(\x04\x12\x0e\n\x06\x65\x32\x65_ns\x18\x03 \x01(\x04\"\x8a\x02\n\x08\x46inished\x12\r\n\x05index\x18\x01 \x01(\r\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.minedraft.v1.FinishReason\x12\x17\n\rstop_token_id\x18\x03 \x01(\rH\x00\x12\x15\n\x0bstop_string\x18\x04 \x01(\tH\x00\x12\"\n\x05usage\x18\x05 \x01(\x0b\x32\x13.minedraft.v1.Usage\x12\x33\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1e.minedraft.v1.SpeculationStats\x12+\n\x06timing\x18\x07 \x01(\x0b\x32\x1b.minedraft.v1.RequestTimingB\r\n\x0bstop_reason\"\x97\x01\n\x10GenerateResponse\x12(\n\x07started\x18\x01 \x01(\x0b\x32\x15.minedraft.v1.StartedH\x00\x12$\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x13.minedraft.v1.DeltaH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.minedraft.v1.FinishedH\x00\x42\x07\n\x05\x65vent\":\n\x0c\x41\x62ortRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\x12\x15\n\rresume_tokens\x18\x02 \x03(\x0c\"$\n\rAbortResponse\x12\x13\n\x0bnum_aborted\x18\x01 \x01(\r\"\x15\n\x13GetModelInfoRequest\"Y\n\x14GetModelInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12\x19\n\x11has_chat_template\x18\x02 \x01(\x08\"\x16\n\x14GetServerInfoRequest\"\xde\x01\n\x15GetServerInfoResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12\x13\n\x0bnum_batches\x18\x02 \x01(\r\x12\x16\n\x0emax_batch_size\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x1c\n\x14max_waiting_requests\x18\x05 \x01(\r\x12\x12\n\nacceptance\x18\x06 \x01(\t\x12\x1c\n\x14takes_debug_requests\x18\x07 \x01(\x08*x\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x32\xcc\x02\n\nGeneration\x12K\n\x08Generate\x12\x1d.minedraft.v1.GenerateRequest\x1a\x1e.minedraft.v1.GenerateResponse0\x01\x12@\n\x05\x41\x62ort\x12\x1a.minedraft.v1.AbortRequest\x1a\x1b.minedraft.v1.AbortResponse\x12U\n\x0cGetModelInfo\x12!.minedraft.v1.GetModelInfoRequest\x1a\".minedraft.v1.GetModelInfoResponse\x12X\n\rGetServerInfo\x12\".minedraft.v1.GetServerInfoRequest\x1a#.minedraft.v1.GetServerInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dminedraft/v1/generation.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"3\n\x04\x43hat\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.minedraft.v1.ChatMessage\"\x81\x06\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12?\n\nlogit_bias\x18\x08 \x03(\x0b\x32+.minedraft.v1.SamplingParams.LogitBiasEntry\x12\x17\n\nmax_tokens\x18\t \x01(\rH\x07\x88\x01\x01\x12\x12\n\nmin_tokens\x18\n \x01(\r\x12\x0c\n\x04stop\x18\x0b \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\"\n\x1ainclude_stop_str_in_output\x18\r \x01(\x08\x12\x12\n\nignore_eos\x18\x0e \x01(\x08\x12 \n\x13skip_special_tokens\x18\x0f \x01(\x08H\x08\x88\x01\x01\x12\x11\n\tbad_words\x18\x10 \x03(\t\x12\x19\n\x11\x61llowed_token_ids\x18\x11 \x03(\r\x12\x11\n\x04seed\x18\x12 \x01(\x06H\t\x88\x01\x01\x12\x15\n\x08logprobs\x18\x13 \x01(\rH\n\x88\x01\x01\x12\x0e\n\x01n\x18\x14 \x01(\rH\x0b\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\r\n\x0b_max_tokensB\x16\n\x14_skip_special_tokensB\x07\n\x05_seedB\x0b\n\t_logprobsB\x04\n\x02_n\"x\n\x0bSpeculation\x12\x1d\n\x10num_draft_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x13\n\x11_num_draft_tokensJ\x04\x08\x02\x10\x03J\x04\x08\x03\x10\x04R\x13reference_token_idsR\x14synthetic_acceptance\"\xa3\x03\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.minedraft.v1.TokenIdsH\x00\x12\"\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x12.minedraft.v1.ChatH\x00\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.minedraft.v1.SamplingParams\x12.\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x19.minedraft.v1.Speculation\x12,\n\x07resumed\x18\x07 \x03(\x0b\x32\x1b.minedraft.v1.ResumedSample\x12\x1c\n\x14parse_special_tokens\x18\x08 \x01(\x08\x12\x14\n\x0cresume_token\x18\t \x01(\x0c\x12)\n\x05\x64\x65\x62ug\x18\n \x01(\x0b\x32\x1a.minedraft.v1.DebugOptions\x12\x10\n\x08priority\x18\x0b \x01(\x11\x12\x12\n\ncache_salt\x18\x0c \x01(\tB\x08\n\x06prompt\"F\n\rResumedSample\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x13\n\x0bis_finished\x18\x03 \x01(\x08\"F\n\x07Started\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x06\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\"i\n\x05\x44\x65lta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x30\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1e.minedraft.v1.PositionLogprobs\"X\n\x05Usage\x12\x19\n\x11num_prompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11num_output_tokens\x18\x02 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\r\"\x8e\x01\n\x10SpeculationStats\x12\x12\n\nnum_drafts\x18\x01 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x03 \x01(\r\x12\x11\n\tnum_steps\x18\x04 \x01(\r\x12\x1c\n\x14\x61\x63\x63\x65ptance_histogram\x18\x05 \x03(\r\"B\n\rRequestTiming\x12\x10\n\x08queue_ns\x18\x01 \x01(\x04\x12\x0f\n\x07ttft_ns\x18\x02 \x01(\x04\x12\x0e\n\x06\x65\x32\x65_ns\x18\x03 \x01(\x04\"\x8a\x02\n\x08\x46inished\x12\r\n\x05index\x18\x01 \x01(\r\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.minedraft.v1.FinishReason\x12\x17\n\rstop_token_id\x18\x03 \x01(\rH\x00\x12\x15\n\x0bstop_string\x18\x04 \x01(\tH\x00\x12\"\n\x05usage\x18\x05 \x01(\x0b\x32\x13.minedraft.v1.Usage\x12\x33\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1e.minedraft.v1.SpeculationStats\x12+\n\x06timing\x18\x07 \x01(\x0b\x32\x1b.minedraft.v1.RequestTimingB\r\n\x0bstop_reason\"\x97\x01\n\x10GenerateResponse\x12(\n\x07started\x18\x01 \x01(\x0b\x32\x15.minedraft.v1.StartedH\x00\x12$\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x13.minedraft.v1.DeltaH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.minedraft.v1.FinishedH\x00\x42\x07\n\x05\x65vent\":\n\x0c\x41\x62ortRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\x12\x15\n\rresume_tokens\x18\x02 \x03(\x0c\"$\n\rAbortResponse\x12\x13\n\x0bnum_aborted\x18\x01 \x01(\r\"\x15\n\x13GetModelInfoRequest\"Y\n\x14GetModelInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12\x19\n\x11has_chat_template\x18\x02 \x01(\x08\"\x16\n\x14GetServerInfoRequest\"\xed\x01\n\x15GetServerInfoResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12\x13\n\x0bnum_batches\x18\x02 \x01(\r\x12\x16\n\x0emax_batch_size\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x1c\n\x14max_waiting_requests\x18\x05 \x01(\r\x12\x12\n\nacceptance\x18\x06 \x01(\t\x12\x1c\n\x14takes_debug_requests\x18\x07 \x01(\x08\x12\r\n\x05shape\x18\x08 \x01(\t*x\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x32\xcc\x02\n\nGeneration\x12K\n\x08Generate\x12\x1d.minedraft.v1.GenerateRequest\x1a\x1e.minedraft.v1.GenerateResponse0\x01\x12@\n\x05\x41\x62ort\x12\x1a.minedraft.v1.AbortRequest\x1a\x1b.minedraft.v1.AbortResponse\x12U\n\x0cGetModelInfo\x12!.minedraft.v1.GetModelInfoRequest\x1a\".minedraft.v1.GetModelInfoResponse\x12X\n\rGetServerInfo\x12\".minedraft.v1.GetServerInfoRequest\x1a#.minedraft.v1.GetServerInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._loaded_options = None
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=2861
-  _globals['_FINISHREASON']._serialized_end=2981
+  _globals['_FINISHREASON']._serialized_start=2941
+  _globals['_FINISHREASON']._serialized_end=3061
   _globals['_CHATMESSAGE']._serialized_start=73
   _globals['_CHATMESSAGE']._serialized_end=117
   _globals['_CHAT']._serialized_start=119
@@ -47,35 +47,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPECULATION']._serialized_start=944
   _globals['_SPECULATION']._serialized_end=1064
   _globals['_GENERATEREQUEST']._serialized_start=1067
-  _globals['_GENERATEREQUEST']._serialized_end=1448
-  _globals['_RESUMEDSAMPLE']._serialized_start=1450
-  _globals['_RESUMEDSAMPLE']._serialized_end=1520
-  _globals['_STARTED']._serialized_start=1522
-  _globals['_STARTED']._serialized_end=1592
-  _globals['_DELTA']._serialized_start=1594
-  _globals['_DELTA']._serialized_end=1699
-  _globals['_USAGE']._serialized_start=1701
-  _globals['_USAGE']._serialized_end=1762
-  _globals['_SPECULATIONSTATS']._serialized_start=1765
-  _globals['_SPECULATIONSTATS']._serialized_end=1907
-  _globals['_REQUESTTIMING']._serialized_start=1909
-  _globals['_REQUESTTIMING']._serialized_end=1975
-  _globals['_FINISHED']._serialized_start=1978
-  _globals['_FINISHED']._serialized_end=2244
-  _globals['_GENERATERESPONSE']._serialized_start=2247
-  _globals['_GENERATERESPONSE']._serialized_end=2398
-  _globals['_ABORTREQUEST']._serialized_start=2400
-  _globals['_ABORTREQUEST']._serialized_end=2458
-  _globals['_ABORTRESPONSE']._serialized_start=2460
-  _globals['_ABORTRESPONSE']._serialized_end=2496
-  _globals['_GETMODELINFOREQUEST']._serialized_start=2498
-  _globals['_GETMODELINFOREQUEST']._serialized_end=2519
-  _globals['_GETMODELINFORESPONSE']._serialized_start=2521
-  _globals['_GETMODELINFORESPONSE']._serialized_end=2610
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=2612
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=2634
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=2637
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=2859
-  _globals['_GENERATION']._serialized_start=2984
-  _globals['_GENERATION']._serialized_end=3316
+  _globals['_GENERATEREQUEST']._serialized_end=1486
+  _globals['_RESUMEDSAMPLE']._serialized_start=1488
+  _globals['_RESUMEDSAMPLE']._serialized_end=1558
+  _globals['_STARTED']._serialized_start=1560
+  _globals['_STARTED']._serialized_end=1630
+  _globals['_DELTA']._serialized_start=1632
+  _globals['_DELTA']._serialized_end=1737
+  _globals['_USAGE']._serialized_start=1739
+  _globals['_USAGE']._serialized_end=1827
+  _globals['_SPECULATIONSTATS']._serialized_start=1830
+  _globals['_SPECULATIONSTATS']._serialized_end=1972
+  _globals['_REQUESTTIMING']._serialized_start=1974
+  _globals['_REQUESTTIMING']._serialized_end=2040
+  _globals['_FINISHED']._serialized_start=2043
+  _globals['_FINISHED']._serialized_end=2309
+  _globals['_GENERATERESPONSE']._serialized_start=2312
+  _globals['_GENERATERESPONSE']._serialized_end=2463
+  _globals['_ABORTREQUEST']._serialized_start=2465
+  _globals['_ABORTREQUEST']._serialized_end=2523
+  _globals['_ABORTRESPONSE']._serialized_start=2525
+  _globals['_ABORTRESPONSE']._serialized_end=2561
+  _globals['_GETMODELINFOREQUEST']._serialized_start=2563
+  _globals['_GETMODELINFOREQUEST']._serialized_end=2584
+  _globals['_GETMODELINFORESPONSE']._serialized_start=2586
+  _globals['_GETMODELINFORESPONSE']._serialized_end=2675
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=2677
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=2699
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=2702
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=2939
+  _globals['_GENERATION']._serialized_start=3064
+  _globals['_GENERATION']._serialized_end=3396
 # @@protoc_insertion_point(module_scope)

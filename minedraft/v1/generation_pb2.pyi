@@ -91,7 +91,7 @@ class Speculation(_message.Message):
     def __init__(self, num_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed", "parse_special_tokens", "resume_token", "debug")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "resumed", "parse_special_tokens", "resume_token", "debug", "priority", "cache_salt")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,8 @@ class GenerateRequest(_message.Message):
     PARSE_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DEBUG_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: _types_pb2.TokenIds
@@ -112,7 +114,9 @@ class GenerateRequest(_message.Message):
     parse_special_tokens: bool
     resume_token: bytes
     debug: _types_pb2.DebugOptions
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ..., parse_special_tokens: bool = ..., resume_token: _Optional[bytes] = ..., debug: _Optional[_Union[_types_pb2.DebugOptions, _Mapping]] = ...) -> None: ...
+    priority: int
+    cache_salt: str
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., resumed: _Optional[_Iterable[_Union[ResumedSample, _Mapping]]] = ..., parse_special_tokens: bool = ..., resume_token: _Optional[bytes] = ..., debug: _Optional[_Union[_types_pb2.DebugOptions, _Mapping]] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class ResumedSample(_message.Message):
     __slots__ = ("index", "token_ids", "is_finished")
@@ -147,12 +151,14 @@ class Delta(_message.Message):
     def __init__(self, index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.PositionLogprobs, _Mapping]]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("num_prompt_tokens", "num_output_tokens")
+    __slots__ = ("num_prompt_tokens", "num_output_tokens", "num_cached_tokens")
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     num_prompt_tokens: int
     num_output_tokens: int
-    def __init__(self, num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+    num_cached_tokens: int
+    def __init__(self, num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
     __slots__ = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_steps", "acceptance_histogram")
@@ -237,7 +243,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("identity", "num_batches", "max_batch_size", "num_draft_tokens", "max_waiting_requests", "acceptance", "takes_debug_requests")
+    __slots__ = ("identity", "num_batches", "max_batch_size", "num_draft_tokens", "max_waiting_requests", "acceptance", "takes_debug_requests", "shape")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +251,7 @@ class GetServerInfoResponse(_message.Message):
     MAX_WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     TAKES_DEBUG_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     num_batches: int
     max_batch_size: int
@@ -252,4 +259,5 @@ class GetServerInfoResponse(_message.Message):
     max_waiting_requests: int
     acceptance: str
     takes_debug_requests: bool
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., max_waiting_requests: _Optional[int] = ..., acceptance: _Optional[str] = ..., takes_debug_requests: bool = ...) -> None: ...
+    shape: str
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., max_waiting_requests: _Optional[int] = ..., acceptance: _Optional[str] = ..., takes_debug_requests: bool = ..., shape: _Optional[str] = ...) -> None: ...

@@ -341,7 +341,11 @@ class Engine:
                 reason=finish.reason,
                 stop_token_id=finish.stop_token_id,
                 stop_string=finish.stop_string,
-                usage=Usage(len(request.prompt_token_ids), len(request.output_token_ids)),
+                usage=Usage(
+                    len(request.prompt_token_ids),
+                    len(request.output_token_ids),
+                    request.num_cached_tokens,
+                ),
                 speculation=request.stats.total(),
                 timing=RequestTiming(
                     queue_ns=max(sample.admitted_ns - sample.arrived_ns, 0),

@@ -25,7 +25,8 @@ from minedraft.security.caller import ANYBODY
 from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.workers.swap import Swapper
-from minedraft.types import FinishReason, Mode
+from minedraft.transport.fields import shown
+from minedraft.types import SHAPES, FinishReason, Mode
 from minedraft.validation import MAX_SAMPLES, validate_abort
 from minedraft.worker.memory import resident_bytes
 
@@ -239,6 +240,10 @@ class Handler:
         _range("num_batches", mode.num_batches, 1, MAX_BATCHES)
         _range("max_batch_size", mode.max_batch_size, 1, self._config.max_rows)
         _range("num_draft_tokens", mode.num_draft_tokens, 0, self._config.max_draft_tokens)
+        if mode.shape not in SHAPES:
+            raise InvalidRequestError(
+                f"shape={shown(mode.shape)}, want one of {', '.join(SHAPES)}", field="shape"
+            )
         self._engine.core.set_mode(mode)
         self._engine.schedule()
 

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import InvalidRequestError
 from minedraft.services.coordinator.core.request import Request
@@ -20,9 +20,10 @@ from minedraft.services.coordinator.streams import EventStream
 from minedraft.services.coordinator.text.output import OutputProcessor
 from minedraft.types import RequestId, RowParams
 from minedraft.validation import (
-    resolve_max_tokens,
+    validate_cache_salt,
     validate_chat,
     validate_debug,
+    validate_priority,
     validate_prompt,
     validate_request_id,
     validate_resume_token,
@@ -43,6 +44,8 @@ _SLICE_S = 0.002
 """Longest slice of walking a resumed output before the event loop serves others."""
 _SLICE_TOKENS = 8
 """Tokens between two looks at the clock."""
+DEFAULT_MAX_TOKENS: Final = 16
+"""Default of max_tokens for a text or token prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Intake:
         sampling = asked.sampling
         validate_request_id(asked.request_id)
         validate_resume_token(asked.resume_token)
+        validate_priority(asked.priority)
+        validate_cache_salt(asked.cache_salt)
         validate_sampling(
             sampling,
             vocab_size=self.model.vocab_size,
@@ -131,6 +136,8 @@ class Intake:
                     speculation=asked.speculation,
                     debug=asked.debug,
                     max_token_id=max_token_id,
+                    priority=asked.priority,
+                    cache_salt=asked.cache_salt,
                 ),
                 processor=OutputProcessor(
                     self.tokenizer,
@@ -214,6 +221,28 @@ class Intake:
             seed=seed,
             logprobs=sampling.logprobs,
         )
+
+
+def resolve_max_tokens(
+    max_tokens: int | None, *, num_prompt_tokens: int, max_len: int, is_chat: bool
+) -> int:
+    """Fill in max_tokens if the caller did not set it.
+
+    Args:
+        max_tokens: What the caller said.
+        num_prompt_tokens: Special tokens included.
+        max_len: Most tokens of one sequence, prompt and output together.
+        is_chat: Whether the prompt is a conversation.
+
+    Returns:
+        `max_tokens` if given. Else what `max_len` leaves for a chat, and for other prompts 16, or
+        what it leaves if that is less. At least 1: a prompt that leaves no room is refused
+        elsewhere.
+    """
+    if max_tokens is not None:
+        return max_tokens
+    room = max(max_len - num_prompt_tokens, 1)
+    return room if is_chat else min(room, DEFAULT_MAX_TOKENS)
 
 
 def without_tokenizer() -> InvalidRequestError:

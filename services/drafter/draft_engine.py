@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from minedraft.model.sampling_row import SamplingRow
 from minedraft.packets.packet import DraftedRow, DraftPacket
-from minedraft.plans import DraftResult
+from minedraft.plans import DraftResult, DraftRowResult
 from minedraft.services.drafter.kinds import make_proposer
 from minedraft.services.drafter.proposer import DraftContext, Drafting
 from minedraft.services.drafter.rows import DrafterRows, Row
@@ -85,7 +85,7 @@ class DraftEngine:
             if item.is_hopeless:
                 self._rows.give_up(item.row)
         asked = [item for item in batch if item.planned.num_draft_tokens]
-        if asked:
+        if asked and not plan.is_trial:
             rows = tuple(self._drafted(item) for item in asked)
             send(DraftPacket(plan.epoch, plan.step_id, plan.batch, rows))
         timing = self._watch.stop(plan_ns=plan_ns, drafts_ns=None)
@@ -96,8 +96,12 @@ class DraftEngine:
             num_rows=sum(bool(item.drafts) for item in batch),
             timing=timing,
             epoch=plan.epoch,
-            num_behind=sum(item.is_behind for item in batch),
             num_broken=sum(item.is_broken for item in batch),
+            rows=tuple(
+                DraftRowResult(item.planned.row_id, item.planned.base_len, item.is_behind)
+                for item in batch
+                if not item.drafts
+            ),
         )
 
     def _catch_up(self, batch: Sequence[Drafting]) -> list[Drafting]:

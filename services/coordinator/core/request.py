@@ -109,6 +109,10 @@ class Request:
     max_tokens: int
     arrival: int = 0
     """Order of arrival; decides who is preempted."""
+    priority: int = 0
+    """-100..100; lower goes first."""
+    cache_salt: str = ""
+    """Cached prefixes are shared within one salt only."""
     speculation: Speculation = field(default_factory=Speculation)
     debug: DebugOptions | None = None
     output_token_ids: list[int] = field(default_factory=list)
@@ -117,6 +121,8 @@ class Request:
     """Its row on the workers, another one after each preemption; 0 while WAITING."""
     num_computed: int = 0
     """Positions whose KV the verifier holds."""
+    num_cached_tokens: int = 0
+    """Prompt tokens that its first prefill took from the prefix cache."""
     block_ids: list[int] = field(default_factory=list)
     num_blocks_sent: int = 0
     """Blocks of `block_ids` that the verifier knows."""

@@ -139,6 +139,7 @@ def _check_model(role: str, model: ModelInfo, num_token_ids: int) -> None:
         "drafter_kind",
         "kernels",
         "quantisation",
+        "device",
     ):
         _text(name, getattr(model, name), _MAX_WORD_CHARS)
     of = f"{role} {model.name}: "

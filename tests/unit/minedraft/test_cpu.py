@@ -26,6 +26,7 @@ def gains(monkeypatch):
 
 def test_the_first_processor_is_read():
     assert parse(AVX2) == Cpu("AuthenticAMD", 25, frozenset({"fpu", "avx", "avx2", "fma"}))
+    assert parse("model name\t: AMD EPYC 9454 48-Core\n").name == "AMD EPYC 9454 48-Core"
     assert parse(ARM) == Cpu("0x41", 0, frozenset({"fp", "asimd", "bf16", "i8mm"}))
 
 

@@ -279,28 +279,6 @@ def test_min_tokens_is_checked_against_the_default_of_max_tokens():
     prompt([1], max_tokens=4, min_tokens=4)
 
 
-@pytest.mark.parametrize(
-    ("given_", "num_prompt", "is_chat", "expected"),
-    [
-        (None, 10, False, 16),
-        (None, 95, False, 5),
-        (None, 10, True, 90),
-        (None, 100, False, 1),
-        (None, 100, True, 1),
-        (None, 500, True, 1),
-        (7, 10, False, 7),
-        (500, 10, True, 500),
-    ],
-)
-def test_unset_max_tokens_is_16_for_text_and_the_rest_of_the_context_for_chat(
-    given_, num_prompt, is_chat, expected
-):
-    resolved = validation.resolve_max_tokens(
-        given_, num_prompt_tokens=num_prompt, max_len=100, is_chat=is_chat
-    )
-    assert resolved == expected
-
-
 def test_text_needs_a_character():
     validation.validate_text(" ", max_bytes=1)
     with pytest.raises(InvalidRequestError, match="text is empty"):
@@ -372,3 +350,22 @@ def test_the_secret_of_a_request_has_16_to_64_bytes_and_is_never_quoted():
             validation.validate_resume_token(b"s" * size)
         assert caught.value.field == "resume_token"
         assert "sss" not in str(caught.value)
+
+
+def test_a_priority_is_within_100_of_0():
+    for priority in (-100, 0, 100):
+        validation.validate_priority(priority)
+    for priority in (-101, 101, True, 1.5):
+        with pytest.raises(InvalidRequestError, match=rf"priority is {priority}, want") as caught:
+            validation.validate_priority(priority)
+        assert caught.value.field == "priority"
+
+
+def test_a_cache_salt_has_at_most_128_bytes_and_is_never_quoted():
+    for salt in ("", "x" * 128, "é" * 64):
+        validation.validate_cache_salt(salt)
+    for salt in ("x" * 129, "é" * 65):
+        with pytest.raises(InvalidRequestError, match="bytes, want at most 128") as caught:
+            validation.validate_cache_salt(salt)
+        assert caught.value.field == "cache_salt"
+        assert salt[:3] not in str(caught.value)

@@ -13,6 +13,14 @@ def test_text_goes_to_stdout_and_facts_to_stderr(minedraft):
     assert "seed 5" in result.stderr
 
 
+def test_priority_and_salt_go_with_the_request(minedraft, fake):
+    minedraft("generate", "hi", "--priority", "-7", "--cache-salt", "tenant")
+    assert (fake.requests[-1].priority, fake.requests[-1].cache_salt) == (-7, "tenant")
+    refused = minedraft("generate", "hi", "--priority", "101")
+    assert refused.exit_code == 2
+    assert "101" in refused.stderr
+
+
 def test_streamed_and_whole_text_are_the_same(minedraft):
     streamed = minedraft("generate", "hi", "--max-tokens", "6")
     whole = minedraft("generate", "hi", "--max-tokens", "6", "--no-stream")

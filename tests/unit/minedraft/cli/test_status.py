@@ -22,7 +22,12 @@ def test_status_shows_mode_workers_and_totals(minedraft):
 
 def test_status_as_json_is_the_whole_status(minedraft):
     document = json.loads(minedraft("status", "--json").stdout)
-    assert document["mode"] == {"num_batches": 2, "max_batch_size": 8, "num_draft_tokens": 4}
+    assert document["mode"] == {
+        "num_batches": 2,
+        "max_batch_size": 8,
+        "num_draft_tokens": 4,
+        "shape": "fixed",
+    }
     assert [worker["role"] for worker in document["workers"]] == ["verifier", "drafter"]
 
 
@@ -49,6 +54,8 @@ def test_what_a_drafter_holds_is_shown_once_it_is_known():
     worker = WorkerStatus("drafter", "h:1", connected=True, identity=IDENTITY, model=MODEL)
     status = Status(IDENTITY, Mode(2, 8, 4), workers=(worker,))
     assert "blocks, " not in shown(status)
+    on = replace(worker, model=replace(MODEL, device="cpu EPYC x2"))
+    assert "cpu EPYC x2" in shown(replace(status, workers=(on,)))
     known = replace(worker, usage=WorkerUsage(1024, 37, 412 * 2**20))
     assert "37 of 1024 blocks, 412 MiB" in shown(replace(status, workers=(known,)))
 

@@ -10,7 +10,14 @@ from minedraft.errors import InvalidRequestError
 from minedraft.transport.public_codec import request_to_proto
 from minedraft.types import DebugOptions
 
-NOT_SAMPLING = ("speculation", "request_id", "parse_special_tokens", "debug")
+NOT_SAMPLING = (
+    "speculation",
+    "request_id",
+    "parse_special_tokens",
+    "priority",
+    "cache_salt",
+    "debug",
+)
 
 
 def refusal(prompt=None, messages=None, **options) -> InvalidRequestError:

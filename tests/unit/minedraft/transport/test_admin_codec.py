@@ -7,6 +7,7 @@ from minedraft.errors import InvalidRequestError
 from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
 from minedraft.transport import admin_codec
 from minedraft.types import Mode, ModelInfo
+from minedraft.v1 import admin_pb2
 
 IDENTITY = WorkerIdentity("i", 1, 5, 6, "0.1")
 MODEL = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8, "model", "cd", "c/avx2")
@@ -48,8 +49,10 @@ def test_a_span_survives_the_wire():
 
 
 def test_a_mode_survives_the_wire_and_names_what_does_not_fit():
-    mode = Mode(2, 16, 0)
-    assert admin_codec.mode_from_proto(admin_codec.mode_to_proto(mode)) == mode
+    for mode in (Mode(2, 16, 0), Mode(2, 16, 0, "auto")):
+        assert admin_codec.mode_from_proto(admin_codec.mode_to_proto(mode)) == mode
+    message = admin_pb2.SetModeRequest(num_batches=2, max_batch_size=8)
+    assert admin_codec.mode_from_proto(message) == Mode(2, 8, 0, "fixed"), "an older client"
     with pytest.raises(InvalidRequestError, match="max_batch_size=-1"):
         admin_codec.mode_to_proto(Mode(1, -1, 0))
 

@@ -12,6 +12,7 @@ from minedraft.plans import (
     DraftPlan,
     DraftResult,
     DraftRow,
+    DraftRowResult,
     LinkLost,
     OpenRow,
     RowResult,
@@ -94,6 +95,7 @@ DRAFT_PLANS = st.builds(
         | st.builds(DebugOptions, reference_token_ids=IDS, synthetic_acceptance=st.none() | SHARE)
     ),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
+    is_trial=st.booleans(),
 )
 VERIFY_PLANS = st.builds(
     VerifyPlan,
@@ -154,6 +156,10 @@ DRAFT_RESULTS = st.builds(
     num_rows=ROWS,
     timing=TIMING,
     num_broken=ROWS,
+    rows=st.lists(
+        st.builds(DraftRowResult, row_id=ROW_IDS, base_len=LENGTH, is_behind=st.booleans()),
+        max_size=3,
+    ).map(tuple),
 )
 
 
@@ -224,6 +230,7 @@ def test_a_lost_link_is_told_by_either_worker(lost):
         num_blocks=U32,
         drafter_kind=TEXT,
         quantisation=TEXT,
+        device=TEXT,
     )
 )
 def test_model_infos_survive_the_wire(info):
@@ -309,6 +316,7 @@ def test_every_field_of_every_message_is_carried():
         StepBegun: verifier_pb2.StepBegun,
         DraftRow: drafter_pb2.DraftRow,
         DraftResult: drafter_pb2.DraftResult,
+        DraftRowResult: drafter_pb2.DraftRowResult,
         VerifyRow: verifier_pb2.VerifyRow,
         VerifyResult: verifier_pb2.VerifyResult,
         RowResult: verifier_pb2.RowResult,

@@ -43,6 +43,7 @@ from minedraft.v1 import generation_pb2
             debug=DebugOptions(reference_token_ids=(4, 5), synthetic_acceptance=0.5),
         ),
         GenerationRequest(text="x", debug=DebugOptions()),
+        GenerationRequest(text="x", priority=-100, cache_salt="tenant é"),
     ],
 )
 def test_requests_survive_the_wire(request_: GenerationRequest):
@@ -78,6 +79,9 @@ def test_requests_survive_the_wire(request_: GenerationRequest):
             GenerationRequest(text="a", debug=DebugOptions(reference_token_ids=b"ab")),  # type: ignore[arg-type]
             "debug.reference_token_ids",
         ),
+        (GenerationRequest(text="a", priority=2**31), "priority"),
+        (GenerationRequest(text="a", priority=True), "priority"),
+        (GenerationRequest(text="a", cache_salt=7), "cache_salt"),  # type: ignore[arg-type]
     ],
 )
 def test_what_does_not_fit_the_wire_is_refused_by_name(request_: GenerationRequest, field: str):
@@ -134,7 +138,7 @@ STATS = SpeculationStats(3, 12, 7, 4, (0, 1, 1, 1))
         Finished(
             2,
             FinishReason.LENGTH,
-            usage=Usage(3, 4),
+            usage=Usage(3, 4, 2),
             speculation=STATS,
             timing=RequestTiming(1, 2, 3),
         ),
@@ -160,7 +164,7 @@ def test_infos_survive_the_wire():
     model = ModelInfo("m", 100, 64, "ab", "float32", (1, 2), 16, 8)
     target = TargetInfo(model, has_chat_template=True)
     identity = WorkerIdentity("i", 1, 5, 6, "0.1")
-    server = ServerInfo(identity, Mode(2, 8, 4), 1024, "coupled", takes_debug_requests=True)
+    server = ServerInfo(identity, Mode(2, 8, 4, "auto"), 1024, "coupled", takes_debug_requests=True)
     to_target = public_codec.target_info_to_proto(target)
     to_server = public_codec.server_info_to_proto(server)
     assert public_codec.target_info_from_proto(to_target) == target

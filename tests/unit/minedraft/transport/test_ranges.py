@@ -52,7 +52,12 @@ MESSAGES = {
     "draft result": (
         answer_codec.draft_answer_from_proto,
         drafter_pb2.DrafterSessionResponse(
-            result=drafter_pb2.DraftResult(step_id=1, num_rows=1, timing=TIMING)
+            result=drafter_pb2.DraftResult(
+                step_id=1,
+                num_rows=1,
+                timing=TIMING,
+                rows=[drafter_pb2.DraftRowResult(row_id=1, base_len=3)],
+            )
         ),
     ),
     "verify plan": (
@@ -172,6 +177,7 @@ def test_a_number_beyond_its_range_is_refused_by_name_and_value(decode, message,
             id="rate",
         ),
         pytest.param(*MESSAGES["verify result"], ("result", "rows", "base_len"), id="answer"),
+        pytest.param(*MESSAGES["draft result"], ("result", "rows", "base_len"), id="draft answer"),
     ],
 )
 def test_zero_is_refused_where_there_is_nothing_to_do_with_it(decode, message, where):

@@ -360,6 +360,8 @@ async def test_status_tells_what_there_is():
         (Mode(2, 9, 1), "max_batch_size"),
         (Mode(2, 4, 17), "num_draft_tokens"),
         (Mode(2, 4, -1), "num_draft_tokens"),
+        (Mode(2, 4, 1, "round"), "shape"),
+        (Mode(2, 4, 1, "x" * 10**6), "shape"),
     ],
 )
 async def test_a_mode_out_of_range_names_the_field(mode, field):
@@ -367,6 +369,7 @@ async def test_a_mode_out_of_range_names_the_field(mode, field):
     with pytest.raises(InvalidRequestError, match=field) as caught:
         served.handler.set_mode(mode)
     assert caught.value.field == field
+    assert len(str(caught.value)) < 200
 
 
 async def test_the_mode_changes_while_idle_and_only_k_while_not():

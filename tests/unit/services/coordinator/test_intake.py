@@ -6,7 +6,12 @@ import pytest
 
 from minedraft.api import GenerationRequest, Message, ResumedSample
 from minedraft.errors import InvalidRequestError
-from minedraft.services.coordinator.intake import Intake, derive_seed, sample_id
+from minedraft.services.coordinator.intake import (
+    Intake,
+    derive_seed,
+    resolve_max_tokens,
+    sample_id,
+)
 from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from minedraft.types import FinishReason, ModelInfo, SamplingParams, Speculation
 from tests.inline_texts import InlineTexts
@@ -287,3 +292,25 @@ async def test_a_long_resumed_output_is_walked_in_slices(monkeypatch):
         assert sample.request.output_token_ids == [10 + (i + number) % 400 for i in range(960)]
     num_looks = 2 * 960 / 8
     assert turns > num_looks / 4  # a slice is two looks long
+
+
+@pytest.mark.parametrize(
+    ("given_", "num_prompt", "is_chat", "expected"),
+    [
+        (None, 10, False, 16),
+        (None, 95, False, 5),
+        (None, 10, True, 90),
+        (None, 100, False, 1),
+        (None, 100, True, 1),
+        (None, 500, True, 1),
+        (7, 10, False, 7),
+        (500, 10, True, 500),
+    ],
+)
+def test_unset_max_tokens_is_16_for_text_and_the_rest_of_the_context_for_chat(
+    given_, num_prompt, is_chat, expected
+):
+    resolved = resolve_max_tokens(
+        given_, num_prompt_tokens=num_prompt, max_len=100, is_chat=is_chat
+    )
+    assert resolved == expected

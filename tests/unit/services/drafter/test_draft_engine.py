@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from minedraft.errors import ProtocolError
-from minedraft.plans import DraftPlan
+from minedraft.plans import DraftPlan, DraftRowResult
 from minedraft.types import RowId, RowParams
 from tests.draft_world import Drafter, opened, row
 from tests.fake_runner import VOCAB, continuation
@@ -67,7 +67,8 @@ def test_k_of_0_only_feeds_and_is_not_sent():
     drafter = Drafter()
     result = drafter.step([row(k=0)], opens=[opened()])
     assert drafter.packets == []
-    assert (result.num_draft_tokens, result.num_rows, result.num_behind) == (0, 0, 0)
+    assert (result.num_draft_tokens, result.num_rows) == (0, 0)
+    assert result.rows == (DraftRowResult(RowId(1), 3),), "it has caught up"
     assert drafter.runner.calls[0][0].num_logits == 0
     drafter.step([row(k=2)])
     assert drafter.drafts() == continuation((1, 2, 3), 2)
@@ -114,6 +115,14 @@ def test_drafts_of_sampled_rows_follow_the_seed():
     assert one.drafts() != other.drafts()
 
 
+def test_a_trial_drafts_and_sends_no_packet():
+    drafter = Drafter()
+    plan = DraftPlan(1, 0, 7, (row(k=4),), (opened(),), is_trial=True)
+    result = drafter.run(plan)
+    assert (result.num_draft_tokens, len(drafter.runner.calls)) == (4, 4)
+    assert drafter.packets == []
+
+
 # -- the catch-up budget --------------------------------------------------------------------
 
 
@@ -125,8 +134,9 @@ def test_a_long_prompt_is_fed_over_several_steps_and_drafted_for_at_the_end():
         result = drafter.step(
             [row(base_len=10, k=2)], opens=[opened(1, prompt)] if not behind else ()
         )
-        behind.append((result.num_behind, len(drafter.packets[-1].rows[0].token_ids)))
-    assert behind == [(1, 0), (1, 0), (0, 2)]
+        behind.append((result.rows, len(drafter.packets[-1].rows[0].token_ids)))
+    is_behind = (DraftRowResult(RowId(1), 10, is_behind=True),)
+    assert behind == [(is_behind, 0), (is_behind, 0), ((), 2)]
     assert drafter.drafts() == continuation(prompt, 2)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from minedraft.errors import StateError
-from minedraft.plans import DraftResult, StepTiming
+from minedraft.plans import DraftResult, DraftRowResult, StepTiming
 from minedraft.services.coordinator.core.draft_source import (
     MAX_MISSED_STEPS,
     TRANSITIONS,
@@ -12,7 +12,7 @@ from minedraft.services.coordinator.core.draft_source import (
     Place,
     State,
 )
-from minedraft.types import ModelInfo
+from minedraft.types import ModelInfo, RowId
 
 MODEL = ModelInfo("m", 50, 100, "f", "float32", drafter_kind="model")
 S, E = State, Event
@@ -52,7 +52,8 @@ def source_in(state: State) -> DraftSource:
 
 
 def answer(step_id: int, num_behind: int = 0) -> DraftResult:
-    return DraftResult(step_id, 0, 4, 1, StepTiming(), 7, num_behind)
+    rows = tuple(DraftRowResult(RowId(i), 9, is_behind=True) for i in range(1, num_behind + 1))
+    return DraftResult(step_id, 0, 4, 1, StepTiming(), 7, rows=rows)
 
 
 @pytest.mark.parametrize("event", Event)

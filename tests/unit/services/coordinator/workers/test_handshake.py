@@ -91,6 +91,15 @@ def test_another_protocol_is_refused_on_both_sides():
         check_drafter(other, MODEL)
 
 
+def test_a_worker_that_would_send_packets_of_a_trial_is_refused_by_name():
+    """Version 3 knows no trial plans, and no rows that open with positions computed."""
+    old = info(version=3)
+    with pytest.raises(IncompatibleWorkerError, match=r"'target': protocol version 3, this .* 4"):
+        check_verifier(old, tokenizer_fingerprint="", known=None)
+    with pytest.raises(IncompatibleWorkerError, match=r"'target': protocol version 3, this .* 4"):
+        check_drafter(old, MODEL)
+
+
 @pytest.mark.parametrize(
     ("change", "want"),
     [
@@ -112,6 +121,8 @@ def test_another_protocol_is_refused_on_both_sides():
         ({"drafter_kind": "\0"}, "drafter_kind="),
         ({"kernels": "c/\x1b[2J"}, "kernels="),
         ({"kernels": "x" * 129}, "it has 129"),
+        ({"device": "cpu\x1b[2J"}, "device="),
+        ({"device": "x" * 129}, "device='x"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
