@@ -41,7 +41,9 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "acceptance", "kind", "drafter_kind", "max_catch_up_tokens", "max_draft_tokens",
             "q_width", "model_roots",
         ),
-        "Batches and queue": ("max_rows", "prefill_budget_tokens", "max_waiting_requests"),
+        "Batches and queue": (
+            "max_rows", "prefill_budget_tokens", "max_waiting_requests", "priority", "cache_salt",
+        ),
         "Device and memory": (
             "device", "dtype", "kernels", "num_blocks", "block_size", "threads", "cpus",
             "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
