@@ -89,9 +89,16 @@ class CoreModel:
 
     # -- requests ---------------------------------------------------------------------------
 
-    def submit(self, prompt, max_tokens, k=None) -> str:
+    def submit(self, prompt, max_tokens, k=None, priority=0) -> str:
         request_id = RequestId(f"r{self.num_submitted}")
-        request = Request(request_id, prompt, RowParams(), max_tokens, speculation=Speculation(k))
+        request = Request(
+            request_id,
+            prompt,
+            RowParams(),
+            max_tokens,
+            speculation=Speculation(k),
+            priority=priority,
+        )
         need = -(-(len(prompt) + max_tokens - 1) // BLOCK)
         if self.core.num_waiting >= self.max_waiting:
             with pytest.raises(QueueFullError, match=str(self.max_waiting)):

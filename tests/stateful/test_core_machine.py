@@ -33,6 +33,7 @@ REQUESTS = st.tuples(
     st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=20).map(tuple),
     st.integers(1, 20),
     st.sampled_from((None, None, None, 0, 2)),
+    st.sampled_from((0, 0, -3, 5)),
 )
 INDEX = st.integers(0, 1000)
 
@@ -55,8 +56,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=3))
     def submit(self, requests):
-        for prompt, max_tokens, k in requests:
-            self.model.submit(prompt, max_tokens, k)
+        for prompt, max_tokens, k, priority in requests:
+            self.model.submit(prompt, max_tokens, k, priority)
 
     @rule(num_turns=st.integers(1, 10), seed=INDEX, drafts_in=st.booleans())
     def rotate(self, num_turns, seed, drafts_in):
@@ -207,7 +208,8 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
 
     def submit():
         prompt = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 20)))
-        model.submit(prompt, rng.randint(1, 20), rng.choice((None, None, None, 0, 2)))
+        k, priority = rng.choice((None, None, None, 0, 2)), rng.choice((0, 0, -3, 5))
+        model.submit(prompt, rng.randint(1, 20), k, priority)
 
     def accept(_row_id, k):
         return rng.randint(0, k)

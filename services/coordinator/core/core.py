@@ -110,7 +110,7 @@ class Core:
             if self._verifier is not None and not fits(request, self.blocks):
                 raise too_large(request, self.blocks)
         for request in requests:
-            request.arrival = self._next_arrival
+            request.arrive(self._next_arrival)
             self._next_arrival += 1
             self._table.enqueue(request)
             self._counters.num_requests += 1

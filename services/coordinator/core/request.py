@@ -47,6 +47,8 @@ class Event(Enum):
     FINISH = "finish"  # stop, length or abort
 
 
+_AGED: Final = -(2**31)
+"""Priority number of one that was admitted for its age."""
 _P, _E = Phase, Event
 _END = {_E.PREEMPT: _P.WAITING, _E.FINISH: _P.FINISHED}
 
@@ -108,7 +110,7 @@ class Request:
     params: RowParams
     max_tokens: int
     arrival: int = 0
-    """Order of arrival; decides who is preempted."""
+    """Order of arrival."""
     priority: int = 0
     """-100..100; lower goes first."""
     cache_salt: str = ""
@@ -139,12 +141,15 @@ class Request:
     """Verifier processes that died with this request in flight since it last decoded."""
     max_token_id: int = 0
     """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
+    rank: tuple[int, int] = field(init=False)
+    """Priority, then arrival: lower is admitted first, and preempted last."""
     num_tokens: int = field(init=False)
     """Committed length."""
     max_len: int = field(init=False)
     """Committed length at which the request ends at the latest."""
 
     def __post_init__(self) -> None:
+        self.rank = (self.priority, self.arrival)
         self.num_tokens = len(self.prompt_token_ids) + len(self.output_token_ids)
         self.max_len = len(self.prompt_token_ids) + self.max_tokens
         if not self.max_token_id:  # the samples of one long prompt do not all look for it
@@ -159,6 +164,15 @@ class Request:
     def is_finished(self) -> bool:
         """Whether it has ended."""
         return self.phase is Phase.FINISHED
+
+    def arrive(self, number: int) -> None:
+        """Take its place in the order of arrival."""
+        self.arrival = number
+        self.rank = (self.priority, number)
+
+    def age(self) -> None:
+        """Rank before every priority from now on."""
+        self.rank = (_AGED, self.arrival)
 
     def advance(self, event: Event) -> None:
         """Apply `event`.

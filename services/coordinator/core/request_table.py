@@ -1,15 +1,14 @@
 """Tracks every live request: its place in queue and batches, its KV blocks, its rows. Pure.
 
-If blocks run out for committed tokens, the newest request without a step in flight is preempted:
-its tokens stay, its KV is computed again later. If the one that needs blocks is itself the newest,
-it is preempted, unless a step in flight may free blocks when it ends; then it sits this step out.
+If blocks run out for committed tokens, a request without a step in flight is preempted, that of
+the lowest priority, of these the newest: its tokens stay, its KV is computed again later. If the
+one that needs blocks is itself that one, it is preempted, unless a step in flight may free blocks
+when it ends; then it sits this step out.
 Drafts preempt no request: they get free blocks, or k shrinks.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from minedraft.blocks import BlockAllocator
 from minedraft.errors import StateError
 from minedraft.services.coordinator.core.batch_manager import BatchManager
 from minedraft.services.coordinator.core.request import Event, Phase
+from minedraft.services.coordinator.core.waiting import WaitingQueue
 from minedraft.types import RowId
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from minedraft.types import RequestId
 
 
-_by_arrival = attrgetter("arrival")
+_by_rank = attrgetter("rank")
 
 
 class RequestTable:
@@ -39,7 +39,7 @@ class RequestTable:
     """
 
     def __init__(self, num_batches: int, max_batch_size: int) -> None:
-        self.waiting: deque[Request] = deque()
+        self.waiting = WaitingQueue()
         self.live: dict[RequestId, Request] = {}
         self.batches = BatchManager(num_batches, max_batch_size)
         self.blocks = BlockAllocator(0, 1)
@@ -64,17 +64,17 @@ class RequestTable:
         return len(self.live) - len(self.waiting)
 
     def members(self, batch: int) -> list[Request]:
-        """Requests of a batch, oldest arrival first."""
+        """Requests of a batch, lowest priority number first, of these the oldest."""
         found = [self.live[request_id] for request_id in self.batches.members(batch)]
-        return sorted(found, key=_by_arrival)
+        return sorted(found, key=_by_rank)
 
     def enqueue(self, request: Request) -> None:
         """A new request waits."""
         self.live[request.request_id] = request
-        self.waiting.append(request)
+        self.waiting.add(request)
 
     def admit(self, batch: int) -> None:
-        """Move waiting requests, oldest first, into batches while places and blocks last.
+        """Move waiting requests, in their order, into batches while places and blocks last.
 
         An admission promises blocks for all committed tokens and the next one. They stay free
         until the request has them: it allocates them chunk by chunk, in steps to come.
@@ -84,7 +84,7 @@ class RequestTable:
         """
         num_owed: int | None = None
         while self.waiting:
-            request = self.waiting[0]
+            request = self.waiting.next
             target = self.batches.choose(batch)
             if target is None:
                 return
@@ -96,7 +96,7 @@ class RequestTable:
             if need + num_owed + self.num_running > self.blocks.num_free and self.num_running:
                 return
             num_owed += need
-            self.waiting.popleft()
+            self.waiting.take()
             self.batches.add(request.request_id, target)
             request.advance(Event.ADMIT)
             self._prefilling.append(request)
@@ -120,7 +120,7 @@ class RequestTable:
             return True
         need = blocks.blocks_for(num_positions) - len(request.block_ids)
         while need > blocks.num_free:
-            victim = max(self._idle_requests(), key=lambda r: r.arrival, default=request)
+            victim = max(self._idle_requests(), key=_by_rank, default=request)
             if victim is request and self.in_flight:
                 return False  # a step in flight may free blocks; nothing is lost by waiting
             self.num_preemptions += 1
@@ -284,7 +284,7 @@ class RequestTable:
         request.reset_worker_state()
 
     def _requeue(self, request: Request) -> None:
-        """Back into the queue, at its place by arrival: others may have been preempted before."""
+        """Back into the queue, at its place by rank and arrival, not at the end."""
         request.reset_worker_state()
         request.advance(Event.PREEMPT)
-        insort(self.waiting, request, key=_by_arrival)
+        self.waiting.add(request)

@@ -3,13 +3,14 @@
 A step feeds, for each member, the committed tokens that the verifier lacks and then its drafts. So
 decoding, prefill in chunks and prefill again after a preemption are one thing.
 
-Blocks are allocated first for committed tokens, of members that decode and then of those that
-prefill, oldest first; a request may be preempted for these. Then for drafts, out of blocks that
-no other request needs: k shrinks to what fits, and a draft never preempts a request.
+Blocks are allocated first for committed tokens, of members that decode, by rank, and then of those
+that prefill, oldest first; a request may be preempted for these. Then for drafts, out of blocks
+that no other request needs: k shrinks to what fits, and a draft never preempts a request.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from minedraft.services.coordinator.core.request import Event, Phase
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step_view import Limits
+
+_by_arrival = attrgetter("arrival")
 
 
 class Pool(Protocol):
@@ -68,14 +71,15 @@ class Scheduler:
 
         Args:
             batch: Its number.
-            members: Those that may step together, oldest first; none has a step in flight.
+            members: Those that may step together, by rank; none has a step in flight.
             limits: What bounds the step.
 
         Returns:
             Rows for both workers; empty if no member can step.
         """
         decoding = [r for r in members if r.phase is Phase.READY]
-        prefilling = [r for r in members if r.phase is Phase.PREFILLING]
+        # By arrival: a budget that the first of them take every time must not starve one.
+        prefilling = sorted((r for r in members if r.phase is Phase.PREFILLING), key=_by_arrival)
         view = self._view(batch, decoding, prefilling, limits)
         decision = self._policy.choose(view).bounded_by(view)
         decodes, prefills = self._allocate(decision, decoding, prefilling)

@@ -59,11 +59,13 @@ class PrefillingSequence:
 
 @dataclass(slots=True)
 class StepView:
-    """All members of one batch that may step together, oldest first, and what bounds them."""
+    """All members of one batch that may step together, and what bounds them."""
 
     batch: int
     decoding: list[DecodingSequence]
+    """By priority, of equal ones the oldest first."""
     prefilling: list[PrefillingSequence]
+    """Oldest first."""
     limits: Limits
     verify_durations: Durations
     """Of verify steps, by tokens fed: committed ones and drafts. Read only."""

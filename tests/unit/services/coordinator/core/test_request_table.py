@@ -20,10 +20,12 @@ def table_of(*, num_batches=2, max_batch_size=4, num_blocks=10) -> RequestTable:
     return table
 
 
-def arrive(table: RequestTable, count: int, num_prompt: int = 4) -> list[Request]:
+def arrive(
+    table: RequestTable, count: int, num_prompt: int = 4, priority: int = 0
+) -> list[Request]:
     first = len(table.live)
     made = [
-        Request(RequestId(f"r{i}"), (1,) * num_prompt, RowParams(), 8, arrival=i)
+        Request(RequestId(f"r{i}"), (1,) * num_prompt, RowParams(), 8, arrival=i, priority=priority)
         for i in range(first, first + count)
     ]
     for request in made:
@@ -205,6 +207,31 @@ def test_as_many_give_way_as_it_takes_and_they_queue_in_order_of_arrival():
     assert table.allocate(requests[0], 12)
     assert list(table.waiting) == requests[2:]
     assert table.num_preemptions == 2
+
+
+def test_the_lowest_priority_gives_way_of_equal_ones_the_newest():
+    table = table_of(num_blocks=6)
+    urgent, low, plain = (arrive(table, 1, priority=priority)[0] for priority in (-5, 9, 0))
+    for batch in (0, 1):
+        table.admit(batch)
+    for request in (urgent, low, plain):
+        decode(request)
+        assert table.allocate(request, 8)
+    table.begin_plan()
+    assert table.allocate(urgent, 12)
+    assert list(table.waiting) == [low]
+    table.begin_plan()
+    assert not table.allocate(plain, 24), "it is the lowest now, and nothing in flight"
+    assert list(table.waiting) == [low, plain]
+
+
+def test_one_admitted_for_its_age_gives_way_to_no_priority():
+    table = table_of(num_batches=1, num_blocks=24)
+    (old,) = arrive(table, 1, priority=100)
+    arrive(table, 4, priority=-100)
+    table.admit(0)
+    assert old.phase is Phase.PREFILLING, "the fourth of the first four"
+    assert [r.arrival for r in table.members(0)] == [0, 1, 2, 3]
 
 
 def test_those_preempted_at_different_times_queue_in_order_of_arrival():
