@@ -63,6 +63,8 @@ class Counters:
     """Requests ended because the target's logits for their tokens were not finite."""
     num_broken_drafts: int = 0
     """Rows of draft steps that lost drafts because the draft model's logits were not finite."""
+    num_behind_rows: int = 0
+    """Rows verified without drafts because their drafter had not caught up with them."""
 
 
 @dataclass(frozen=True, slots=True)

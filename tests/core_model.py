@@ -77,6 +77,8 @@ class CoreModel:
         self.serving: list[int] = []
         """Epochs, by place."""
         self.warming: dict[int, WarmUp] = {}
+        self.behind: dict[int, dict[int, bool]] = {}
+        """By epoch, rows that it has not caught up with; whether a row that feeds it is out."""
         self.suspects: set[int] = set()
         self.missed: dict[int, int] = {}
         """By source: steps in a row without its drafts, though it said that it had drafted."""
@@ -259,7 +261,19 @@ class CoreModel:
             warming.step_id = 0
             warming.is_behind = note.num_behind > 0
             warming.is_warm = not warming.is_behind
+        self._note_behind(note)
         self.core.on_draft_result(note)
+
+    def _note_behind(self, note) -> None:
+        double = self.doubles.get(note.epoch)
+        behind = self.behind.setdefault(note.epoch, {})
+        for row in note.rows:
+            if double is None or row.row_id not in double.rows:
+                continue  # the row has ended, or the link
+            if row.is_behind:
+                behind[row.row_id] = False
+            else:
+                behind.pop(row.row_id, None)
 
     def rotate(self, accept=lambda _row_id, k: k, *, drafts_in=True) -> None:
         """What happens nearly always: plan, draft, verify, commit."""
@@ -391,6 +405,7 @@ class CoreModel:
     def _forget_drafters(self, epochs) -> None:
         for epoch in epochs:
             self.doubles.pop(epoch, None)
+            self.behind.pop(epoch, None)
             self.warming.pop(epoch, None)
             self.suspects.discard(epoch)
             self.broken.discard(epoch)

@@ -53,7 +53,7 @@ def check_plans(model: CoreModel, draft: DraftPlan | None, verify: VerifyPlan) -
     assert len(owners) == 1 or not suspects & set(owners.values()), "not alone"
     admitted = {r.request_id for r in model.core.requests.values() if r.row_id}
     assert not model.flights or not _on_trial(model) & admitted, "beside one on trial"
-    prefilled, decoding = 0, set()
+    prefilled, decoding, fed = 0, set(), set()
     for row in verify.rows:
         request = by_row[row.row_id]
         if request.phase is Phase.PREFILLING:
@@ -64,7 +64,14 @@ def check_plans(model: CoreModel, draft: DraftPlan | None, verify: VerifyPlan) -
             assert row.num_feed == 1
             k = _expected_k(model, request, epoch)
             assert row.num_draft_tokens == min(k, model.rules.short.get(row.row_id, k))
+        if _is_fed(model, request, epoch):
+            fed.add(row.row_id)
     assert prefilled <= BUDGET
+    if draft is not None:
+        known = {row_id for row_id, k in drafted.items() if not k} - {r.row_id for r in draft.opens}
+        assert known == fed, "rows that a drafter is behind with are fed, one plan at a time"
+        model.behind.setdefault(epoch, {}).update(dict.fromkeys(fed, True))
+    assert draft is not None or not fed
     blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
     for flight in model.flights.values():
         assert not blocks & flight.blocks, "a block that a step in flight may write"
@@ -93,8 +100,19 @@ def _on_trial(model: CoreModel) -> set[str]:
     return {request_id for request_id, num in model.deaths.items() if num >= 2}
 
 
+def _is_fed(model: CoreModel, request: Request, epoch: int) -> bool:
+    """Whether a row goes to the drafter for its committed tokens alone."""
+    has_said_so = model.behind.get(epoch, {}).get(request.row_id) is False
+    want = model.live[request.request_id]
+    k = model.core.mode.num_draft_tokens
+    k = min(k, k if want.k is None else want.k)
+    return has_said_so and k > 0 and request.num_tokens < model.drafter_context
+
+
 def _expected_k(model: CoreModel, request: Request, epoch: int) -> int:
     want = model.live[request.request_id]
+    if request.row_id in model.behind.get(epoch, {}):
+        return 0
     length = len(want.prompt) + len(request.output_token_ids)
     k = model.core.mode.num_draft_tokens if epoch else 0
     k = min(k, k if want.k is None else want.k)

@@ -111,7 +111,8 @@ def _totals(status: Status) -> list[str]:
         length = 1 + counters.num_accepted_tokens / counters.num_drafts
         lines.append(
             f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens per verified row, "
-            f"{counters.num_stale_drafts} stale"
+            f"{counters.num_stale_drafts} stale, {counters.num_behind_rows} rows without while the "
+            "drafter caught up"
         )
     if counters.num_broken_rows or counters.num_broken_drafts:
         lines.append(

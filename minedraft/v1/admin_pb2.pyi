@@ -51,7 +51,7 @@ class WorkerStatus(_message.Message):
     def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.WorkerUsage, _Mapping]] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts")
+    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows")
     class NumFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class Counters(_message.Message):
     NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     NUM_BROKEN_ROWS_FIELD_NUMBER: _ClassVar[int]
     NUM_BROKEN_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BEHIND_ROWS_FIELD_NUMBER: _ClassVar[int]
     num_requests: int
     num_finished: _containers.ScalarMap[str, int]
     num_output_tokens: int
@@ -83,7 +84,8 @@ class Counters(_message.Message):
     num_preemptions: int
     num_broken_rows: int
     num_broken_drafts: int
-    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ...) -> None: ...
+    num_behind_rows: int
+    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
     __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped")

@@ -98,6 +98,13 @@ class CoreMachine(RuleBasedStateMachine):
     def draft_answer(self, index, keep):
         self.model.draft_answer(index, keep=keep)
 
+    @precondition(lambda self: self.model.serving)
+    @rule(index=INDEX, num_plans=st.integers(1, 3))
+    def fall_behind(self, index, num_plans):
+        """A drafter needs more steps to catch up with the rows of its next plans."""
+        serving = self.model.serving
+        self.model.doubles[serving[index % len(serving)]].num_slow += num_plans
+
     @rule(index=INDEX)
     def abort(self, index):
         """Live, ended and never seen ones."""

@@ -30,6 +30,7 @@ from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.sources import Sources
 from minedraft.services.coordinator.core.suspects import count_failure
 from minedraft.services.coordinator.core.verifying import Verifying
+from minedraft.services.coordinator.core.wire_rows import note_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,6 +219,8 @@ class Core:
         self._planner.check_planned(result.step_id)
         self._counters.num_broken_drafts += result.num_broken
         self._costs.drafted(result)
+        if result.rows:
+            note_behind(self._table.live.values(), result)
         if self.sources.answered(result):
             return
         step = self._table.in_flight.get(result.batch)
@@ -266,7 +269,7 @@ class Core:
         self._table.end_step(step.batch, step.step_id)
         self._verifying.end(step.batch)
         self.sources.verified(step, result)
-        self._counters.verified(answer, result.num_stale_drafts)
+        self._counters.verified(answer, result.num_stale_drafts, step.num_behind)
         self._counters.num_stale_results += len(result.rows) - len(answer.rows)
         self._costs.verified(step, answer, result.timing.total_ns)
         self._verifying.mark()

@@ -26,10 +26,11 @@ class Counters(admin.Counters):
         count = self.num_finished.get(reason, 0) + 1
         self.num_finished = {**self.num_finished, reason: count}
 
-    def verified(self, answer: Answer, num_stale_drafts: int) -> None:
+    def verified(self, answer: Answer, num_stale_drafts: int, num_behind: int) -> None:
         """Count one verify step."""
         self.num_steps += 1
         self.num_stale_drafts += num_stale_drafts
+        self.num_behind_rows += num_behind
         self.num_drafts += answer.num_drafts
         self.num_draft_tokens += answer.num_draft_tokens
         self.num_accepted_tokens += answer.num_accepted_tokens

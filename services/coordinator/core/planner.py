@@ -125,6 +125,7 @@ class Planner:
             requests=rows.requests,
             num_scheduled_tokens=rows.num_scheduled_tokens,
             num_draft_tokens=rows.num_draft_tokens,
+            num_behind=rows.num_behind,
             source=limits.source if any(rows.num_draft_tokens.values()) else 0,
         )
         self._next_step += 1

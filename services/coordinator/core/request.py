@@ -132,6 +132,9 @@ class Request:
     """Committed tokens the verifier was told of; 0: the row is not open there."""
     drafter_lens: dict[int, int] = field(default_factory=dict)
     """By draft source, committed tokens that it was told of; absent: the row is not open there."""
+    behind: dict[int, bool] = field(default_factory=dict)
+    """Draft sources that have said that they have not caught up with it; whether a row that feeds
+    them more is out."""
     stats: SpeculationCounts = field(default_factory=SpeculationCounts)
     acceptance: Acceptance = field(default_factory=Acceptance)
     """Of its drafts, lately."""
@@ -218,4 +221,4 @@ class Request:
         """Forget what the workers know; blocks must have been freed."""
         self.row_id = RowId(0)
         self.num_computed = self.num_blocks_sent = self.verifier_len = 0
-        self.block_ids, self.drafter_lens = [], {}
+        self.block_ids, self.drafter_lens, self.behind = [], {}, {}

@@ -191,6 +191,7 @@ class RequestTable:
         self._drafter_closes.pop(source, None)
         for request in self.live.values():
             request.drafter_lens.pop(source, None)
+            request.behind.pop(source, None)
 
     def take_verifier_closes(self) -> tuple[RowId, ...]:
         """Rows that ended and that the verifier has not been told of yet."""

@@ -135,16 +135,23 @@ def _write(
     decodes: list[tuple[Request, int]], prefills: list[tuple[Request, int]], limits: Limits
 ) -> StepRows:
     """Write the rows of a step; those that decode come first."""
-    step = StepRows()
+    step, source = StepRows(), limits.source
     for request, k in decodes:
         request.advance(Event.DRAFT if k else Event.VERIFY)
         step.add_verify(request, request.num_tokens - request.num_computed, k)
         if k:
-            step.add_draft(request, k, limits.source)
+            step.add_draft(request, k, source)
+        elif source in request.behind and wants_drafts(request, limits):
+            step.num_behind += 1
+            step.add_catch_up(request, source)
     for request, num_feed in prefills:
         step.add_verify(request, num_feed, 0)
         request.num_computed += num_feed  # a result with tokens sets it anew
-        if wants_drafts(request, limits) and limits.source not in request.drafter_lens:
-            # The drafter's prefill runs beside the verifier's.
-            step.add_draft(request, 0, limits.source)
+        if not wants_drafts(request, limits):
+            continue
+        # The drafter's prefill runs beside the verifier's.
+        if source in request.behind:
+            step.add_catch_up(request, source)
+        elif source not in request.drafter_lens:
+            step.add_draft(request, 0, source)
     return step

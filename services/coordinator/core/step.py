@@ -22,6 +22,8 @@ class Step:
     """k as planned."""
     num_scheduled_tokens: int = 0
     """Committed tokens that it feeds, all rows together."""
+    num_behind: int = 0
+    """Rows that decode without drafts because their draft source has not caught up with them."""
     source: int = 0
     """Draft source whose drafts it waits for; 0: none."""
     is_drafted: bool = False

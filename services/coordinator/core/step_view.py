@@ -38,7 +38,8 @@ class DecodingSequence:
 
     num_committed_tokens: int
     wanted_draft_tokens: int
-    """k that its caller and the service ask for; 0: no speculation."""
+    """k that its caller and the service ask for; 0: no speculation, or its draft source has not
+    caught up with it."""
     headroom: int
     """Most drafts that a plan carries, and before its output, the context or the drafter's context
     ends; >= 0."""
@@ -86,6 +87,8 @@ def view_decoding(
     for request in requests:
         num_tokens = request.num_tokens
         wanted = request.speculation.num_draft_tokens
+        if request.behind and limits.source in request.behind:
+            wanted = 0
         # A step that starts from L committed tokens emits at most k + 1, so L + k + 1 <= max_len;
         # the drafter feeds positions up to L + k - 2 and needs them all.
         end = min(request.max_len - 1, max_len - 1, drafter_len)

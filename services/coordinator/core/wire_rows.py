@@ -13,6 +13,7 @@ from minedraft.plans import DraftRow, OpenRow, VerifyRow
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from minedraft.plans import DraftResult
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step_view import Limits
     from minedraft.types import RowId
@@ -32,6 +33,8 @@ class StepRows:
     """k of `verify_rows`."""
     num_scheduled_tokens: int = 0
     """Committed tokens that `verify_rows` feed."""
+    num_behind: int = 0
+    """Rows that decode without drafts because their source has not caught up with them."""
 
     def add_verify(self, request: Request, num_feed: int, k: int) -> None:
         """Add a row for the verifier: `num_feed` committed tokens, then at most `k` drafts."""
@@ -67,6 +70,30 @@ class StepRows:
             known = num_tokens
         self.draft_rows.append(DraftRow(request.row_id, num_tokens, request.tail(known), k))
         request.drafter_lens[source] = num_tokens
+
+    def add_catch_up(self, request: Request, source: int) -> None:
+        """Add a row that feeds a drafter which is behind, if none is out: it answers to each."""
+        if not request.behind[source]:
+            self.add_draft(request, 0, source)
+            request.behind[source] = True
+
+
+def note_behind(requests: Iterable[Request], result: DraftResult) -> None:
+    """Note what a drafter says of rows without drafts: whether it has caught up with them.
+
+    Args:
+        requests: Live ones.
+        result: Answer to a plan; what it says of rows that ended since is ignored.
+    """
+    said = {row.row_id: row.is_behind for row in result.rows}
+    for request in requests:
+        is_behind = said.get(request.row_id)
+        if is_behind is None or result.epoch not in request.drafter_lens:
+            continue
+        if is_behind:
+            request.behind[result.epoch] = False
+        else:
+            request.behind.pop(result.epoch, None)
 
 
 def warm_up(

@@ -76,6 +76,11 @@ def exposition(status: Status, spans: Sequence[Span]) -> str:
     counter("draft_tokens_total", "Draft tokens verified.", totals.num_draft_tokens)
     counter("accepted_tokens_total", "Draft tokens accepted.", totals.num_accepted_tokens)
     counter("stale_drafts_total", "Drafts that came too late to use.", totals.num_stale_drafts)
+    counter(
+        "behind_rows_total",
+        "Rows verified without drafts: their drafter had to catch up.",
+        totals.num_behind_rows,
+    )
     counter("preemptions_total", "Requests preempted.", totals.num_preemptions)
     counter("log_lines_dropped_total", "Log lines not written.", status.num_log_lines_dropped)
     return "\n".join([*lines, ""])

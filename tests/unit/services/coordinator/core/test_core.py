@@ -129,6 +129,35 @@ def test_drafts_that_never_come_cost_the_speculation_only():
     assert model.core.counters.num_drafts == 0
 
 
+def test_rows_that_a_drafter_is_behind_with_go_on_without_drafts_and_are_counted():
+    model = CoreModel(SD)
+    model.submit((1, 2, 3), 20)
+    serve(model, 3)
+    model.drafter.num_slow = 2
+    before = len(model.sent)
+    serve(model, 4)
+    ks = [row.num_draft_tokens for plan in model.sent[before:] for row in plan.rows]
+    assert ks == [4, 0, 0, 4], "it says so of the first, and of the next; then it has caught up"
+    counters = model.core.counters
+    assert (counters.num_behind_rows, counters.num_stale_drafts) == (2, 0)
+    model.run_dry()
+    assert model.outputs["r0"] == continuation((1, 2, 3), 20)
+
+
+def test_a_drafter_that_is_behind_has_one_plan_at_a_time_that_feeds_a_row():
+    model = CoreModel(SD)
+    model.submit((1, 2, 3), 30)
+    serve(model, 3)
+    model.drafter.num_slow = 2
+    serve(model, 1)
+    model.draft_answers.clear()
+    for _ in range(4):  # the verifier waits for nothing
+        model.plan()
+        model.work()
+        model.answer()
+    assert len(model.draft_answers) == 1
+
+
 def test_without_a_drafter_the_next_step_has_no_drafts_and_a_new_one_catches_up():
     model = CoreModel(PSD)
     for prompt in PROMPTS[:3]:

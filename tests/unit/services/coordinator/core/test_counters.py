@@ -17,8 +17,10 @@ def test_a_step_adds_its_answer():
     counters.verified(
         Answer([], num_drafts=2, num_draft_tokens=7, num_accepted_tokens=2, num_broken_rows=1),
         num_stale_drafts=2,
+        num_behind=1,
     )
-    counters.verified(Answer([]), num_stale_drafts=1)
+    counters.verified(Answer([]), num_stale_drafts=1, num_behind=2)
+    assert counters.num_behind_rows == 3
     assert counters.num_steps == 2
     assert counters.num_drafts == 2
     assert counters.num_draft_tokens == 7

@@ -119,6 +119,34 @@ def test_a_drafter_that_does_not_know_the_row_gets_all_of_it():
     assert step.draft_rows[0].new_token_ids == ()
 
 
+def test_a_row_whose_drafter_is_behind_has_no_drafts_and_the_drafter_is_fed():
+    request, other = ready(0), ready(1)
+    request.behind = {0: False}
+    step = schedule([request, other])
+    assert [row.num_draft_tokens for row in step.verify_rows] == [0, 4]
+    assert [(row.row_id, row.num_draft_tokens) for row in step.draft_rows] == [(1, 0), (2, 4)]
+    assert (step.num_behind, request.phase) == (1, Phase.VERIFYING)
+    request.commit((8,))
+    step = schedule([request])
+    assert (step.draft_rows, step.num_behind) == ([], 1), "one plan at a time feeds it"
+
+
+def test_a_drafter_that_is_behind_with_a_prompt_is_fed_beside_the_verifier():
+    request = new(0, num_prompt=20)
+    assert len(schedule([request]).draft_rows) == 1
+    assert schedule([request]).draft_rows == [], "it has said nothing"
+    request.behind = {0: False}
+    assert len(schedule([request]).draft_rows) == 1
+    assert request.behind == {0: True}
+
+
+def test_a_row_beyond_the_drafters_context_is_not_fed():
+    request = ready(0)
+    request.behind = {0: False}
+    step = schedule([request], replace(LIMITS, drafter_max_len=4))
+    assert (step.draft_rows, step.num_behind) == ([], 0)
+
+
 def test_a_prompt_is_fed_in_chunks_of_the_budget():
     request = new(0, num_prompt=20)
     fed = []
