@@ -40,6 +40,8 @@ class Record:
     e2e_s: float
     """Time from sending to the end."""
     speculation: SpeculationStats
+    worst_gap_s: float = 0.0
+    """Longest time between two arrivals of tokens; 0: all came at once."""
 
     @property
     def tpot_s(self) -> float:
@@ -101,10 +103,14 @@ async def _run_job(
         debug=job.debug,
     )
     start = time.perf_counter()
-    first: float | None = None
+    first = last = None
+    worst_gap_s = 0.0
     async for delta in stream:
-        if first is None and delta.token_ids:
-            first = time.perf_counter()
+        if delta.token_ids:
+            now = time.perf_counter()
+            first = now if first is None else first
+            worst_gap_s = max(worst_gap_s, now - (now if last is None else last))
+            last = now
         on_tokens(len(delta.token_ids))
         on_text(delta.text)
     end = time.perf_counter()
@@ -116,4 +122,5 @@ async def _run_job(
         ttft_s=(end if first is None else first) - start,
         e2e_s=end - start,
         speculation=completion.speculation,
+        worst_gap_s=worst_gap_s,
     )

@@ -73,6 +73,8 @@ class ModeResult:
             "steady_rows": steady.num_rows,
             **_percentiles("ttft_ms", [record.ttft_s for record in self.records]),
             **_percentiles("tpot_ms", [record.tpot_s for record in self.records]),
+            **_percentiles("worst_gap_ms", [record.worst_gap_s for record in self.records]),
+            "worst_gap_ms": 1e3 * max((record.worst_gap_s for record in self.records), default=0.0),
             **_percentiles("e2e_ms", [record.e2e_s for record in self.records]),
             "wall_s": self.wall_s,
             "outputs_sha256": sha256_of(self.outputs),

@@ -127,5 +127,6 @@ _ROWS: tuple[tuple[str, Callable[[ModeResult], str]], ...] = (
     ("steps these rest on", lambda r: f"{r.steady.num_steps}"),
     ("TTFT p50, ms", lambda r: f"{r.to_json()['ttft_ms_p50']:.0f}"),
     ("TPOT p50, ms", lambda r: f"{r.to_json()['tpot_ms_p50']:.1f}"),
+    ("worst gap, ms", lambda r: f"{r.to_json()['worst_gap_ms']:.0f}"),
     ("E2E p50, ms", lambda r: f"{r.to_json()['e2e_ms_p50']:.0f}"),
 )

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from minedraft import errors
 from minedraft.api import Finished
+from minedraft.bench import load
 from minedraft.bench.load import Job, run_load
 from minedraft.client import Client
 from tests.fake_coordinator import FakeCoordinator
@@ -17,6 +19,13 @@ async def test_records_come_in_the_order_of_the_jobs(client: Client):
     assert [len(record.token_ids) for record in records] == [1 + i % 3 for i in range(9)]
     assert all(0 <= record.ttft_s <= record.e2e_s for record in records)
     assert records[0].tpot_s == 0
+
+
+async def test_the_worst_gap_is_between_two_arrivals_of_tokens(client: Client, monkeypatch):
+    times = iter((0.0, 1.0, 2.0, 5.0, 6.0, 9.5))  # sent, four deltas, the end
+    monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    (record,) = await run_load(client, [Job("p", 4)], num_resident=1)
+    assert (record.ttft_s, record.worst_gap_s, record.e2e_s) == (1.0, 3.0, 9.5)
 
 
 async def test_the_loop_keeps_just_so_many_requests_live(client: Client, fake: FakeCoordinator):

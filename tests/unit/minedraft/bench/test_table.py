@@ -15,7 +15,17 @@ async def test_the_table_has_a_column_a_mode_and_the_lines_name_the_prediction(c
     console = Console(file=io.StringIO(), width=120)
     console.print(table(result, title="T"))
     text = console.file.getvalue()
-    for word in ("AR", "SD, 2M", "PSD", "tokens/s", "overlap efficiency", "bubble", "yes"):
+    for word in (
+        "AR",
+        "SD, 2M",
+        "PSD",
+        "tokens/s",
+        "TTFT",
+        "worst gap",
+        "overlap efficiency",
+        "bubble",
+        "yes",
+    ):
         assert word in text
     (steps,) = (line for line in text.splitlines() if "steps these rest on" in line)
     counts = [int(cell) for cell in steps.split("│")[2:-1]]
