@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from minedraft import errors
-from minedraft.api import Finished
+from minedraft.api import Delta, Finished, Started, Usage
 from minedraft.bench import load
 from minedraft.bench.load import Job, run_load
 from minedraft.client import Client
+from minedraft.types import FinishReason
 from tests.fake_coordinator import FakeCoordinator
 
 
@@ -21,10 +22,18 @@ async def test_records_come_in_the_order_of_the_jobs(client: Client):
     assert records[0].tpot_s == 0
 
 
-async def test_the_worst_gap_is_between_two_arrivals_of_tokens(client: Client, monkeypatch):
-    times = iter((0.0, 1.0, 2.0, 5.0, 6.0, 9.5))  # sent, four deltas, the end
+async def test_the_worst_gap_is_between_two_arrivals_of_tokens(
+    client: Client, fake: FakeCoordinator, monkeypatch
+):
+    deltas = [Delta(0, (1,), "a"), Delta(0, (2,), "b"), Delta(0, (), "c"), Delta(0, (3,), "d")]
+    fake.events = lambda _request: [
+        Started("r", 1, 1),
+        *deltas,
+        Finished(0, FinishReason.LENGTH, usage=Usage(1, 3)),
+    ]
+    times = iter((0.0, 1.0, 2.0, 5.0, 9.5))  # sent, three deltas with tokens, the end
     monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    (record,) = await run_load(client, [Job("p", 4)], num_resident=1)
+    (record,) = await run_load(client, [Job("p", 3)], num_resident=1)
     assert (record.ttft_s, record.worst_gap_s, record.e2e_s) == (1.0, 3.0, 9.5)
 
 

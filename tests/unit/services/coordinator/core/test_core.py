@@ -131,7 +131,7 @@ def test_drafts_that_never_come_cost_the_speculation_only():
 
 def test_rows_that_a_drafter_is_behind_with_go_on_without_drafts_and_are_counted():
     model = CoreModel(SD)
-    model.submit((1, 2, 3), 20)
+    model.submit((1, 2, 3), 30)
     serve(model, 3)
     model.drafter.num_slow = 2
     before = len(model.sent)
@@ -141,7 +141,7 @@ def test_rows_that_a_drafter_is_behind_with_go_on_without_drafts_and_are_counted
     counters = model.core.counters
     assert (counters.num_behind_rows, counters.num_stale_drafts) == (2, 0)
     model.run_dry()
-    assert model.outputs["r0"] == continuation((1, 2, 3), 20)
+    assert model.outputs["r0"] == continuation((1, 2, 3), 30)
 
 
 def test_a_drafter_that_is_behind_has_one_plan_at_a_time_that_feeds_a_row():

@@ -210,18 +210,18 @@ def test_as_many_give_way_as_it_takes_and_they_queue_in_order_of_arrival():
 
 
 def test_the_lowest_priority_gives_way_of_equal_ones_the_newest():
-    table = table_of(num_blocks=6)
+    table = table_of(num_blocks=10)
     urgent, low, plain = (arrive(table, 1, priority=priority)[0] for priority in (-5, 9, 0))
     for batch in (0, 1):
         table.admit(batch)
-    for request in (urgent, low, plain):
+    for request, num_positions in ((urgent, 8), (low, 16), (plain, 16)):
         decode(request)
-        assert table.allocate(request, 8)
+        assert table.allocate(request, num_positions)
     table.begin_plan()
     assert table.allocate(urgent, 12)
     assert list(table.waiting) == [low]
     table.begin_plan()
-    assert not table.allocate(plain, 24), "it is the lowest now, and nothing in flight"
+    assert not table.allocate(plain, 36), "it is the lowest now, and nothing in flight"
     assert list(table.waiting) == [low, plain]
 
 
