@@ -27,7 +27,8 @@ def check_core(model: CoreModel) -> None:
     assert counters.num_output_tokens == model.num_outputs
     assert counters.num_stale_results == model.num_stale
     assert counters.num_accepted_tokens <= counters.num_draft_tokens
-    batches = range(core.mode.num_batches)
+    batches = core.batch_numbers
+    assert {*range(core.mode.num_batches), *model.flights} <= {*batches}
     in_flight = [model.flights[b].plan.step_id if b in model.flights else 0 for b in batches]
     assert [core.in_flight_step(b) for b in batches] == in_flight
     assert core._verifying.begun == model.order
@@ -49,7 +50,7 @@ def _check_sources(model: CoreModel) -> None:
         assert model.sources[epoch].is_warm == warming.is_warm
     assert {source.source_id for source in core.sources.broken} == model.broken
     assert {epoch for epoch, s in model.sources.items() if not s.is_gone} == {*model.doubles}
-    for batch in range(core.mode.num_batches):
+    for batch in core.batch_numbers:
         source = core.sources.of_batch(batch)
         assert (source.source_id if source else 0) == model.epoch_of(batch)
     for epoch, double in model.doubles.items():

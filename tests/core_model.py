@@ -130,7 +130,7 @@ class CoreModel:
 
     def plan(self) -> None:
         batches = range(self.core.mode.num_batches)
-        idle = [b for b in batches if b not in self.flights]
+        idle = [b for b in self.core.batches.numbers if b not in self.flights]
         num_preemptions = self.core.counters.num_preemptions
         for draft, verify in self.core.plan():
             if draft is not None and draft.rows and not verify.rows:
@@ -144,7 +144,12 @@ class CoreModel:
                 warming.is_warm, warming.is_behind = True, False
         if self.core.counters.num_preemptions == num_preemptions:
             sizes = [self.core.batches.size(b) for b in batches]
-            assert all(sizes[b] - min(sizes) <= 1 for b in idle), "unbalanced at its sync point"
+            open_idle = [b for b in idle if b in batches]
+            assert all(sizes[b] - min(sizes) <= 1 for b in open_idle), (
+                "unbalanced at its sync point"
+            )
+        closing = [b for b in idle if b not in batches]
+        assert not any(self.core.batches.size(b) for b in closing), "closing at its sync point"
         assert self.flights or not self.live, "requests are live and nothing moves"
         if not self.flights:
             assert self.core.blocks.num_used == 0

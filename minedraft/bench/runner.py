@@ -263,22 +263,26 @@ def _with_reference(
 
 
 async def _switch(client: Client, mode: Mode) -> None:
-    """Set the mode as soon as the service is idle; it may still clean up the last request."""
+    """Set the mode as soon as the service is idle; it may still clean up the last request.
+
+    Raises:
+        PreconditionError: somebody else uses the service.
+    """
     deadline = time.monotonic() + _IDLE_TIMEOUT_S
-    while True:
-        try:
-            await client.set_mode(
-                num_batches=mode.num_batches,
-                max_batch_size=mode.max_batch_size,
-                num_draft_tokens=mode.num_draft_tokens,
-                shape=mode.shape,
+    # The coordinator notifies no client, so this polls.
+    while not (status := await client.status()).is_idle:
+        if time.monotonic() > deadline:
+            raise PreconditionError(
+                f"{status.num_running} requests run, {status.num_waiting} wait: a bench needs the "
+                "service to itself"
             )
-        except PreconditionError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(_POLL_S)
-        else:
-            return
+        await asyncio.sleep(_POLL_S)
+    await client.set_mode(
+        num_batches=mode.num_batches,
+        max_batch_size=mode.max_batch_size,
+        num_draft_tokens=mode.num_draft_tokens,
+        shape=mode.shape,
+    )
 
 
 def _check_synthetic(acceptance: float, status: Status, server: ServerInfo) -> None:

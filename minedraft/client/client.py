@@ -253,7 +253,6 @@ class Client:
             shape: `fixed`, or `auto`: the coordinator chooses within these numbers.
 
         Raises:
-            PreconditionError: requests are live and more than `num_draft_tokens` would change.
             InvalidRequestError: a number out of its range.
         """
         mode = Mode(num_batches, max_batch_size, num_draft_tokens, shape)

@@ -69,7 +69,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetMode(self, request, context):
-        """Change the mode. Needs an idle service unless only num_draft_tokens changes.
+        """Change the mode, also while requests run: they go on in other batches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

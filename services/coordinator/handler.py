@@ -216,7 +216,7 @@ class Handler:
             mode=core.mode,
             batches=tuple(
                 BatchStatus(batch, core.phases(batch), core.in_flight_step(batch))
-                for batch in range(core.mode.num_batches)
+                for batch in core.batch_numbers
             ),
             num_waiting=core.num_waiting,
             num_running=core.num_running,
@@ -231,11 +231,10 @@ class Handler:
         )
 
     def set_mode(self, mode: Mode) -> None:
-        """Change the mode.
+        """Change the mode while requests run.
 
         Raises:
             InvalidRequestError: a number is out of range.
-            PreconditionError: requests are live and more than k would change.
         """
         _range("num_batches", mode.num_batches, 1, MAX_BATCHES)
         _range("max_batch_size", mode.max_batch_size, 1, self._config.max_rows)

@@ -23,6 +23,10 @@ class Player:
     def make(self, num_batches, max_batch_size):
         self.manager = BatchManager(num_batches, max_batch_size)
 
+    def reshape(self, num_batches, max_batch_size, num_slots):
+        """The shape changes; whoever must move does so later."""
+        self.manager.reshape(num_batches, max_batch_size, num_slots=num_slots)
+
     def arrive(self, request, drafting):
         """A waiting request is admitted while the next step of `drafting` is planned."""
         batch = self.manager.choose(drafting)
@@ -40,13 +44,17 @@ class Player:
 
     def sync(self, batch):
         """`batch` has no step in flight any more."""
-        return [list(move) for move in self.manager.rebalance(batch)]
+        moved = [list(move) for move in self.manager.rebalance(batch)]
+        for request_id in self.manager.surplus(batch):
+            self.manager.remove(request_id)
+            moved.append([request_id, None])
+        return moved
 
     def play(self, event):
         """Do one event; return what came of it and how things stand."""
         out = {"result": getattr(self, event["do"])(**event["args"])}
         manager = self.manager
-        out["batches"] = [list(manager.members(b)) for b in range(manager.num_batches)]
+        out["batches"] = [list(manager.members(b)) for b in manager.numbers]
         out["balance"] = manager.balance
         out["started"] = manager.started
         manager.check()

@@ -8,7 +8,6 @@ what is taken is given back. What is asserted is in tests/core_model.py.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -22,7 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from minedraft.errors import DuplicateRequestError, PreconditionError
+from minedraft.errors import DuplicateRequestError
 from minedraft.services.coordinator.core.request import Request
 from minedraft.types import Mode, RequestId, RowParams
 from tests.core_model import CoreModel
@@ -113,19 +112,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(index=INDEX)
     def abort_a_whole_batch(self, index):
-        for request_id in self.model.core.batches.members(index % self.model.core.mode.num_batches):
+        numbers = self.model.core.batch_numbers
+        for request_id in self.model.core.batches.members(numbers[index % len(numbers)]):
             self.model.abort(request_id)
 
-    @rule(k=st.sampled_from((0, 1, 4)), num_batches=st.integers(1, 3))
-    def set_mode(self, k, num_batches):
-        core, live = self.model.core, self.model.live
-        core.set_mode(replace(core.mode, num_draft_tokens=k))
-        mode = replace(core.mode, num_batches=num_batches)
-        if num_batches == core.mode.num_batches or (not live and not self.model.flights):
-            core.set_mode(mode)
-        else:
-            with pytest.raises(PreconditionError, match=f"{len(live)} requests are live"):
-                core.set_mode(mode)
+    @rule(k=st.sampled_from((0, 1, 4)), num_batches=st.integers(1, 4), size=st.integers(1, 4))
+    def set_mode(self, k, num_batches, size):
+        """Under load, at any moment: fewer batches, more, smaller ones."""
+        self.model.core.set_mode(Mode(num_batches, size, k))
 
     @precondition(lambda self: self.model.live)
     @rule(index=INDEX)
@@ -230,7 +224,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
             model.abort(RequestId(rng.choice(list(model.live))))
 
     def abort_batch():
-        for request_id in model.core.batches.members(rng.randrange(mode.num_batches)):
+        for request_id in model.core.batches.members(rng.choice(model.core.batch_numbers)):
             model.abort(request_id)
 
     def verifier():
@@ -260,8 +254,9 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
         if model.warming:
             model.cut_over(rng.choice([*model.serving, 0]), rng.choice(list(model.warming)))
 
-    def set_k():
-        model.core.set_mode(replace(model.core.mode, num_draft_tokens=rng.choice((0, 1, 4))))
+    def set_mode():
+        k = rng.choice((0, 1, 4))
+        model.core.set_mode(Mode(rng.randint(1, 4), rng.randint(1, 6), k))
 
     events = {
         submit: 20,
@@ -278,7 +273,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
         another_drafter: 3,
         one_drafter_goes: 1.5,
         cut_over: 2,
-        set_k: 1,
+        set_mode: 1,
     }
     while model.num_submitted < 200:
         rng.choices(list(events), events.values())[0]()

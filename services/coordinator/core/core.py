@@ -15,9 +15,8 @@ import math
 from typing import TYPE_CHECKING
 
 from minedraft.blocks import BlockAllocator
-from minedraft.errors import DuplicateRequestError, PreconditionError
+from minedraft.errors import DuplicateRequestError
 from minedraft.services.coordinator.core.answers import read_answer
-from minedraft.services.coordinator.core.batch_manager import BatchManager
 from minedraft.services.coordinator.core.capacity import check_queue, fits, too_large
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.plans import DraftPlan, DraftResult, StepBegun, VerifyPlan, VerifyResult
+    from minedraft.services.coordinator.core.batch_manager import BatchManager
     from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.outcome import Keep, Outcome
     from minedraft.services.coordinator.core.request import Request
@@ -341,6 +341,11 @@ class Core:
         """The oldest step in flight, which others may overtake only for a while; 0: none is."""
         return min((step.step_id for step in self._table.in_flight.values()), default=0)
 
+    @property
+    def batch_numbers(self) -> tuple[int, ...]:
+        """Batches that exist: those of the mode, and closing ones that are not over yet."""
+        return tuple(sorted({*self.batches.numbers, *self._table.in_flight}))
+
     def in_flight_step(self, batch: int) -> int:
         """Step id in flight for a batch; 0: none."""
         step = self._table.in_flight.get(batch)
@@ -354,19 +359,8 @@ class Core:
         return counts
 
     def set_mode(self, mode: Mode) -> None:
-        """Change the mode; k at any time, the rest only while idle.
-
-        Raises:
-            PreconditionError: requests are live.
-        """
-        shape = (mode.num_batches, mode.max_batch_size)
-        if shape != (self.mode.num_batches, self.mode.max_batch_size):
-            if not self.is_idle:
-                raise PreconditionError(
-                    f"batches can change only while idle; {len(self.requests)} requests are live, "
-                    f"{len(self._table.in_flight)} steps in flight"
-                )
-            self._table.batches = BatchManager(*shape)
+        """Change the mode while requests run: members move at their batches' sync points."""
+        self._table.batches.reshape(mode.num_batches, mode.max_batch_size)
         self.mode = mode
 
     def check(self) -> None:

@@ -72,13 +72,14 @@ class Planner:
             Plans to send now, the draft plan first. A plan without rows only closes.
         """
         table = self._table
-        idle = [b for b in range(mode.num_batches) if b not in table.in_flight]
+        at_sync = [b for b in table.batches.numbers if b not in table.in_flight]
+        idle = [b for b in at_sync if b < mode.num_batches]
         # Smaller batches first, so that arrivals reach an empty one; all of this before the first
         # plan, so that a batch that is filled by re-balancing starts at once.
         for batch in sorted(idle, key=lambda b: (table.batches.size(b), b)):
             table.admit(batch)
-        for batch in idle:
-            table.batches.rebalance(batch)
+        for batch in at_sync:
+            table.rebalance(batch)
         on_trial = self._on_trial()
         for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
             if on_trial and table.in_flight:

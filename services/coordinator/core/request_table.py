@@ -103,6 +103,12 @@ class RequestTable:
             request.row_id = RowId(self._next_row)
             self._next_row += 1
 
+    def rebalance(self, batch: int) -> None:
+        """Move members of a batch at its sync point to their shares; the surplus waits again."""
+        self.batches.rebalance(batch)
+        for request_id in self.batches.surplus(batch):
+            self._preempt(self.live[request_id])
+
     def begin_plan(self) -> None:
         """Begin a plan; no request is in it yet."""
         self._planned.clear()
@@ -123,9 +129,7 @@ class RequestTable:
             victim = max(self._idle_requests(), key=_by_rank, default=request)
             if victim is request and self.in_flight:
                 return False  # a step in flight may free blocks; nothing is lost by waiting
-            self.num_preemptions += 1
-            self._release(victim)
-            self._requeue(victim)
+            self._preempt(victim)
             if victim is request:
                 return False
         request.block_ids += blocks.allocate(need)
@@ -283,6 +287,12 @@ class RequestTable:
         for source in request.drafter_lens:
             self._drafter_closes.setdefault(source, []).append(request.row_id)
         request.reset_worker_state()
+
+    def _preempt(self, request: Request) -> None:
+        """Give up the KV of an admitted request without a step in flight; it waits again."""
+        self.num_preemptions += 1
+        self._release(request)
+        self._requeue(request)
 
     def _requeue(self, request: Request) -> None:
         """Back into the queue, at its place by rank and arrival, not at the end."""

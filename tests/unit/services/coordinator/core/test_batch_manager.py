@@ -121,15 +121,88 @@ def test_three_batches_fill_the_smallest_first():
     assert [place(manager, f"r{i}") for i in range(7)] == [0, 1, 2, 0, 1, 2, None]
 
 
-@pytest.mark.parametrize("broken", ["balance", "twice", "size"])
+def test_fewer_batches_move_members_at_their_own_sync_point_only():
+    manager = filled(2, 2, 2, max_batch_size=2)
+    manager.reshape(1, 6)
+    assert [manager.size(batch) for batch in manager.numbers] == [2, 2, 2]
+    assert manager.rebalance(2) == ((RequestId("c1"), 0), (RequestId("c0"), 0))
+    assert [manager.size(batch) for batch in manager.numbers] == [4, 2, 0]
+    manager.rebalance(1)
+    manager.check()
+    assert manager.size(0) == 6
+    assert manager.num_moves == 4
+
+
+def test_more_batches_take_half_of_the_members():
+    manager = filled(5, max_batch_size=6)
+    manager.reshape(2, 3)
+    assert manager.choose(0) is None  # it is over its size until its sync point
+    manager.check()
+    assert [request_id for request_id, _ in manager.rebalance(0)] == ["a4", "a3"]
+    assert [manager.size(batch) for batch in manager.numbers] == [3, 2]
+
+
+def test_a_closing_batch_takes_nobody():
+    manager = filled(1, 1)
+    manager.reshape(1, 8)
+    with pytest.raises(StateError, match="batch 1 is full"):
+        manager.add(RequestId("new"), 1)
+
+
+def test_closing_batches_are_forgotten_once_they_are_empty():
+    manager = filled(1, 1, 1)
+    manager.reshape(2, 8)
+    assert len(manager.numbers) == 3
+    manager.rebalance(2)
+    manager.reshape(1, 8)
+    assert len(manager.numbers) == 2
+    assert (manager.members(2), manager.size(2)) == ((), 0)
+
+
+def test_slots_bound_all_batches_together():
+    manager = BatchManager(3, 3, num_slots=7)
+    assert [place(manager, f"r{i}") for i in range(8)] == [0, 1, 2, 0, 1, 2, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "shape", "surplus"),
+    [
+        ((2, 2), 0, (2, 1), ["a1"]),
+        ((2, 2), 1, (1, 2), ["b1", "b0"]),
+        ((1, 2), 1, (1, 2), ["b0"]),  # the other one had a place
+        ((2, 2), 0, (1, 4), []),
+        ((2, 0), 0, (2, 1), []),
+    ],
+)
+def test_who_has_no_place_after_a_reshape_is_the_surplus(sizes, batch, shape, surplus):
+    manager = filled(*sizes)
+    manager.reshape(*shape)
+    manager.rebalance(batch)
+    assert list(manager.surplus(batch)) == surplus
+
+
+def test_fewer_slots_than_members_leave_a_surplus_though_every_batch_is_small_enough():
+    manager = filled(2, 2, 2)
+    manager.reshape(3, 2, num_slots=5)
+    assert manager.surplus(0) == (), "others may be over their size"
+    for batch in manager.numbers:
+        manager.rebalance(batch)
+    assert manager.surplus(0) == ("a1",)
+
+
+@pytest.mark.parametrize("broken", ["twice", "nowhere", "size", "closing"])
 def test_check_finds_a_broken_invariant(broken):
     manager = filled(2, 1, max_batch_size=2)
     manager.check()
-    if broken == "balance":
-        manager.balance += 1
-    elif broken == "twice":
+    if broken == "twice":
         manager._members[1][RequestId("a0")] = None
+    elif broken == "nowhere":
+        del manager._members[1][RequestId("b0")]
+    elif broken == "size":
+        manager._left_over.clear()
+        manager.max_batch_size = 1
     else:
-        manager._members[0].update({RequestId("x"): None, RequestId("y"): None})
+        manager._left_over.clear()
+        manager.num_batches = 1
     with pytest.raises(StateError):
         manager.check()

@@ -7,7 +7,6 @@ import pytest
 from minedraft.errors import (
     DuplicateRequestError,
     InvalidRequestError,
-    PreconditionError,
     ProtocolError,
     QueueFullError,
 )
@@ -304,26 +303,17 @@ def test_of_the_samples_of_one_request_all_are_queued_or_none(last, error):
     assert model.core.counters.num_requests == 1
 
 
-def test_batches_change_only_while_idle():
+def test_a_step_in_flight_of_a_closing_batch_ends_as_any_other():
     model = CoreModel(PSD)
     model.submit((1, 2), 5)
-    with pytest.raises(PreconditionError, match="1 requests are live"):
-        model.core.set_mode(AR)
-    assert model.core.mode == PSD
-    model.run_dry()
-    model.core.set_mode(AR)
-    model.submit((1, 2), 5)
-    model.run_dry()
-    assert {plan.batch for plan in model.sent} == {0}
-
-
-def test_a_step_in_flight_whose_requests_have_all_ended_is_what_it_says():
-    model = CoreModel(AR)
-    model.submit((1, 2), 5)
+    model.submit((3, 4), 5)
     model.plan()
-    model.abort("r0")
-    with pytest.raises(PreconditionError, match="0 requests are live, 1 steps in flight"):
-        model.core.set_mode(PSD)
+    model.abort("r1")
+    model.core.set_mode(AR)
+    assert model.core.batch_numbers == (0, 1)
+    model.rotate()
+    model.run_dry()
+    assert model.core.batch_numbers == (0,)
 
 
 def test_without_a_verifier_requests_wait():

@@ -139,6 +139,41 @@ def test_k_up_and_down_under_load_stalls_nobody():
     assert model.outputs == {f"r{i}": continuation(PROMPTS[i], 20) for i in range(6)}
 
 
+def test_the_number_of_batches_changes_under_load():
+    model = CoreModel(PSD, num_blocks=200)
+    for prompt in PROMPTS[:6]:
+        model.submit(prompt[:3], 36)
+    serve(model, 4)
+    seen = []
+    for num_batches, size in ((1, 6), (3, 2), (2, 3), (1, 6)):
+        model.core.set_mode(Mode(num_batches, size, 2))
+        for _ in range(6):
+            model.rotate(lambda _row_id, _k: 0)
+            model.check()
+        sizes = [model.core.batches.size(batch) for batch in model.core.batch_numbers]
+        seen.append([size for size in sizes if size])
+    assert seen == [[6], [2, 2, 2], [3, 3], [6]]
+    assert model.core.counters.num_preemptions == 0
+    model.run_dry()
+    assert model.outputs == {f"r{i}": continuation(PROMPTS[i][:3], 36) for i in range(6)}
+
+
+def test_fewer_slots_send_the_newest_back_to_the_queue_and_lose_nothing():
+    model = CoreModel(PSD, num_blocks=200)
+    for prompt in PROMPTS[:6]:
+        model.submit(prompt[:3], 36)
+    serve(model, 4)
+    model.core.set_mode(Mode(1, 2, 4))
+    for _ in range(4):
+        model.rotate(lambda _row_id, _k: 0)
+        model.check()
+    assert model.core.batches.members(0) == ("r0", "r2")
+    assert [r.request_id for r in model.core._table.waiting] == ["r1", "r3", "r4", "r5"]
+    assert model.core.counters.num_preemptions == 4
+    model.run_dry()
+    assert model.outputs == {f"r{i}": continuation(PROMPTS[i][:3], 36) for i in range(6)}
+
+
 def test_all_drafts_right_means_k_plus_one_tokens_a_step_after_k_was_zero():
     model = CoreModel(replace(SD, num_draft_tokens=0))
     model.submit((1, 2), 30)

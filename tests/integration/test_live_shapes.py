@@ -1,0 +1,90 @@
+"""Batches change while requests run, at random moments: the outputs are those of plain decoding."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from tests.integration.cluster import cluster, until_status
+from tests.integration.conftest import gather
+
+PROMPTS = [list(range(5, 6 + 4 * i)) for i in range(12)]
+NUM_TOKENS = 48
+GREEDY = {"temperature": 0}
+SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 5}
+
+
+async def load(client, options):
+    results = await gather(
+        *(
+            client.generate(prompt, max_tokens=NUM_TOKENS, ignore_eos=True, **options)
+            for prompt in PROMPTS
+        )
+    )
+    return [result.token_ids for result in results]
+
+
+@pytest.fixture(scope="module")
+def greedy(plain_greedy):
+    return [plain_greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
+
+
+async def plain(target_dir, options):
+    async with cluster(target_dir, mode=(1, 12, 0)) as c:
+        return await load(c.client, options)
+
+
+async def flip(client, rng, *, sizes=(2, 4, 6, 12)):
+    """Set another mode every few steps, until cancelled."""
+    while True:
+        before = (await client.status()).counters.num_steps
+        await client.set_mode(
+            num_batches=rng.randint(1, 3),
+            max_batch_size=rng.choice(sizes),
+            num_draft_tokens=rng.choice((0, 2, 4)),
+        )
+        due = before + rng.randint(1, 4)
+        await until_status(client, lambda s, due=due: s.counters.num_steps >= due or s.is_idle)
+        await asyncio.sleep(0)
+
+
+async def load_while_modes_change(c, options, seed):
+    flipping = asyncio.create_task(flip(c.client, random.Random(seed)))
+    try:
+        return await load(c.client, options)
+    finally:
+        flipping.cancel()
+        await asyncio.wait((flipping,))
+
+
+@pytest.mark.parametrize("num_drafters", [1, 2])
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+async def test_modes_change_under_load(target_dir, draft_dir, greedy, options, num_drafters):
+    expected = greedy if options is GREEDY else await plain(target_dir, options)
+    async with cluster(target_dir, draft_dir, num_drafters=num_drafters) as c:
+        assert await load_while_modes_change(c, options, num_drafters) == expected
+        status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
+    assert status.counters.num_draft_tokens > 0
+
+
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+async def test_modes_change_while_a_small_pool_preempts(target_dir, draft_dir, greedy, options):
+    expected = greedy if options is GREEDY else await plain(target_dir, options)
+    async with cluster(target_dir, draft_dir, num_blocks=24) as c:
+        assert await load_while_modes_change(c, options, 7) == expected
+        status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
+    assert status.counters.num_preemptions > 0
+
+
+async def test_modes_change_while_a_drafter_is_killed_and_returns(target_dir, draft_dir, greedy):
+    async with cluster(target_dir, draft_dir, num_drafters=2, link="grpc") as c:
+        running = asyncio.create_task(load_while_modes_change(c, GREEDY, 3))
+        await until_status(c.client, lambda s: s.counters.num_output_tokens >= 60)
+        await c.drafters[0].kill()
+        returned = c.drafters[0].again()
+        await until_status(c.client, lambda s: s.counters.num_output_tokens >= 200)
+        await returned.start()
+        c.drafters[0] = returned
+        assert await running == greedy
