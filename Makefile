@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kernels fmt lint types arch proto proto-check buf test test-fast test-avx2 \
-        test-sanitized test-gpu golden demo demo-coder bench bench-hostile bench-faults soak docs \
+        test-sanitized test-gpu golden demo demo-coder bench bench-sched bench-hostile bench-faults soak docs \
         hashes check clean
 
 help: ## print this list
@@ -138,6 +138,9 @@ demo-coder: $(READY) ## the same with Qwen2.5-Coder 1.5B and 0.5B (1.6 GB to dow
 
 bench: $(READY) ## the speed figures of benchmarks/, against their targets
 	$(BIN)/python benchmarks/run_all.py
+
+bench-sched: $(READY) ## what the scheduler promises: shapes, caches, memory, the simulator, against targets
+	$(BIN)/python benchmarks/sched.py
 
 bench-hostile: $(READY) ## hostile callers, strangers, peers, files and networks, against targets
 	$(BIN)/python benchmarks/hostile.py --json out/bench/hostile.json

@@ -36,13 +36,15 @@ class Bench:
 
     Args:
         num_blocks: KV blocks of the pool.
+        num_rows: Requests per batch.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, num_rows: int) -> None:
         from minedraft.services.coordinator.core.core import Core
         from minedraft.types import Mode, ModelInfo
 
-        self.core = Core(Mode(BATCHES, ROWS, K))
+        self.num_requests = BATCHES * num_rows
+        self.core = Core(Mode(BATCHES, num_rows, K))
         info = ModelInfo("t", 1000, 4096, "f", "float32", block_size=BLOCK, num_blocks=num_blocks)
         self.core.verifier_up(info)
         draft = ModelInfo("d", 1000, 4096, "f", "float32", drafter_kind="model")
@@ -73,7 +75,7 @@ class Bench:
         from minedraft.types import RequestId, RowParams
 
         core = self.core
-        while len(core.requests) < BATCHES * ROWS:
+        while len(core.requests) < self.num_requests:
             self.num_submitted += 1
             length = self.rng.randint(OUTPUT // 2, OUTPUT)
             name = RequestId(f"r{self.num_submitted}")
@@ -132,9 +134,9 @@ class Bench:
                 core.finish(request.request_id, "length")
 
 
-def compare_with(other: Path, num_blocks: int, rounds: int) -> Comparison:
+def compare_with(other: Path, num_blocks: int, num_rows: int, rounds: int) -> Comparison:
     """Microseconds of CPU time per row, this checkout over the other one."""
-    options = ("--serve", str(num_blocks), str(HERE))
+    options = ("--serve", str(num_blocks), "--rows", str(num_rows), str(HERE))
     with Peer(__file__, *options, root=other) as base, Peer(__file__, *options) as new:
         return compare(base, new, rounds=rounds)
 
@@ -143,18 +145,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--num-blocks", type=int, default=2 * BATCHES * ROWS * OUTPUT // BLOCK)
+    parser.add_argument("--rows", type=int, default=ROWS, help="requests per batch")
+    parser.add_argument("--num-blocks", type=int, help="default: twice what the outputs need")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        bench = Bench(args.serve)
+        bench = Bench(args.serve, args.rows)
         serve(lambda: bench.burst(50))
         return
-    result = compare_with(args.other.resolve(), args.num_blocks, args.rounds)
-    print(f"pool of {args.num_blocks} blocks, us per row, this over the other: {result}")
+    num_blocks = args.num_blocks or 2 * BATCHES * args.rows * OUTPUT // BLOCK
+    result = compare_with(args.other.resolve(), num_blocks, args.rows, args.rounds)
+    print(
+        f"2 x {args.rows}, pool of {num_blocks} blocks, us per row, this over the other: {result}"
+    )
     if args.json:
-        figures = {"num_blocks": args.num_blocks, **result.to_json()}
+        figures = {"num_rows": args.rows, "num_blocks": num_blocks, **result.to_json()}
         args.json.write_text(json.dumps(figures, indent=2))
 
 

@@ -42,6 +42,8 @@ class Record:
     speculation: SpeculationStats
     worst_gap_s: float = 0.0
     """Longest time between two arrivals of tokens; 0: all came at once."""
+    sent_s: float = 0.0
+    """When it was sent, since the load began."""
 
     @property
     def tpot_s(self) -> float:
@@ -75,10 +77,11 @@ async def run_load(
     """
     records: dict[int, Record] = {}
     queue = iter(enumerate(jobs))
+    begin = time.perf_counter()
 
     async def worker(queue: Iterator[tuple[int, Job]]) -> None:
         for index, job in queue:
-            records[index] = await _run_job(client, job, on_tokens, partial(on_text, index))
+            records[index] = await _run_job(client, job, begin, on_tokens, partial(on_text, index))
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -90,7 +93,11 @@ async def run_load(
 
 
 async def _run_job(
-    client: Client, job: Job, on_tokens: Callable[[int], None], on_text: Callable[[str], None]
+    client: Client,
+    job: Job,
+    begin: float,
+    on_tokens: Callable[[int], None],
+    on_text: Callable[[str], None],
 ) -> Record:
     prompt = None if job.use_chat else job.prompt
     messages = [{"role": "user", "content": job.prompt}] if job.use_chat else None
@@ -123,4 +130,5 @@ async def _run_job(
         e2e_s=end - start,
         speculation=completion.speculation,
         worst_gap_s=worst_gap_s,
+        sent_s=start - begin,
     )

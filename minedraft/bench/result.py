@@ -12,6 +12,7 @@ import numpy as np
 from minedraft.api import SpeculationStats
 from minedraft.bench import prediction
 from minedraft.bench.prediction import Legs
+from minedraft.bench.step_sizes import step_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,6 +78,8 @@ class ModeResult:
             "worst_gap_ms": 1e3 * max((record.worst_gap_s for record in self.records), default=0.0),
             **_percentiles("e2e_ms", [record.e2e_s for record in self.records]),
             "wall_s": self.wall_s,
+            "steps": [size.to_json() for size in step_sizes(self.spans)],
+            "requests": [_request(record) for record in self.records],
             "outputs_sha256": sha256_of(self.outputs),
         }
 
@@ -183,6 +186,17 @@ def sha256_of(outputs: Sequence[Sequence[int]]) -> str:
     for ids in outputs:
         digest.update(struct.pack(f"<{len(ids) + 1}I", len(ids), *ids))
     return digest.hexdigest()
+
+
+def _request(record: Record) -> dict[str, Any]:
+    """Write what a simulator needs to send the same request again."""
+    return {
+        "arrival_ms": record.sent_s * 1e3,
+        "num_prompt_tokens": record.num_prompt_tokens,
+        "num_output_tokens": len(record.token_ids),
+        "num_draft_tokens": record.speculation.num_draft_tokens,
+        "acceptance_histogram": list(record.speculation.acceptance_histogram),
+    }
 
 
 def _percentiles(name: str, values_s: Sequence[float]) -> dict[str, float]:

@@ -15,7 +15,7 @@ import typer
 
 import minedraft
 from minedraft import log
-from minedraft.cli import bench, demo, generate, models, serve, status, timeline
+from minedraft.cli import bench, demo, generate, models, serve, simulate, status, timeline
 from minedraft.cli.commands import CommandGroup, fail, in_words
 from minedraft.cli.options import out, secured
 from minedraft.cli.panels import Command
@@ -69,6 +69,7 @@ app.command(cls=Command, rich_help_panel=_USE)(demo.demo)
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(status.status))
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(bench.bench))
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(timeline.timeline))
+app.command(cls=Command, rich_help_panel=_LOOK)(simulate.simulate)
 app.command(cls=Command, rich_help_panel=_MODELS)(models.fetch)
 app.command(cls=Command, rich_help_panel=_MODELS)(models.distill)
 add_roles(app)

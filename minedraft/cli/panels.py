@@ -25,6 +25,10 @@ _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "drafter": frozenset({"model", "listen", "device", "dtype"}),
         "verifier": frozenset({"model", "listen", "device", "dtype"}),
         "bench": frozenset({"prompts", "modes", "batch", "k", "max_tokens", "json_file"}),
+        "simulate": frozenset(
+            {"trace", "batches", "batch", "k", "num_drafters", "json_file", "svg",
+             "seed"}
+        ),
         "generate": frozenset({"max_tokens", "temperature", "seed", "system", "as_json"}),
         "swap": frozenset({"model", "to", "replace", "timeout"}),
     }
@@ -35,11 +39,15 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "Sampling": ("top_p", "top_k", "n", "stop"),
         "Prompt and answer": ("chat", "stream"),
-        "Requests": ("num_prompts", "max_prompt_chars", "synthetic_acceptance"),
+        "Requests": (
+            "num_prompts", "max_prompt_chars", "synthetic_acceptance", "requests", "prompt_tokens",
+            "output_tokens", "rate", "rate_scale", "concurrency", "aborts", "max_steps",
+        ),
+        "Simulated devices": ("verify_ms", "draft_ms", "hop_ms"),
         "Services of its own": ("target", "draft", "pair"),
         "Speculation": (
             "acceptance", "kind", "drafter_kind", "max_catch_up_tokens", "max_draft_tokens",
-            "q_width", "model_roots",
+            "q_width", "model_roots", "spread", "autocorrelation",
         ),
         "Batches and queue": (
             "max_rows", "prefill_budget_tokens", "max_waiting_requests", "priority", "cache_salt",
@@ -71,6 +79,7 @@ _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "DIR": ("tokenizer", "log_dir", "model_roots", "cache_dir", "output", "out_dir"),
         "FILE": (
             "tls_cert", "tls_key", "tls_ca", "token_file", "prompts", "json_file", "out", "trace",
+            "svg",
         ),
         "CORES": ("cpus", "verifier_cpus", "drafter_cpus"),
         "SECONDS": ("timeout", "interval"),

@@ -31,7 +31,8 @@ async def test_the_worst_gap_is_between_two_arrivals_of_tokens(
         *deltas,
         Finished(0, FinishReason.LENGTH, usage=Usage(1, 3)),
     ]
-    times = iter((0.0, 1.0, 2.0, 5.0, 9.5))  # sent, three deltas with tokens, the end
+    # The load begins, sent, three deltas with tokens, the end.
+    times = iter((-3.0, 0.0, 1.0, 2.0, 5.0, 9.5))
     monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     (record,) = await run_load(client, [Job("p", 3)], num_resident=1)
     assert (record.ttft_s, record.worst_gap_s, record.e2e_s) == (1.0, 3.0, 9.5)
