@@ -63,7 +63,7 @@ async def run(
                     remedy="restart with --tokenizer DIR")  # fmt: skip
     if config.debug_requests:
         log.warning("debug.enabled", effect="requests may tell test drafters what to propose")
-    mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens)
+    mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens, config.shape)
     core = Core(
         mode,
         prefill_budget_tokens=config.prefill_budget_tokens,

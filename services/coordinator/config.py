@@ -10,6 +10,7 @@ from minedraft.packets.spec import Transport
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
+from minedraft.types import SHAPES
 
 AUTO: Final = "auto"
 """For `link`: the best transport that both ends have."""
@@ -38,6 +39,8 @@ class CoordinatorConfig:
     """Most requests per batch."""
     num_draft_tokens: int = 4
     """Draft tokens per step (k)."""
+    shape: str = "fixed"
+    """auto or fixed: whether the coordinator chooses batches and drafting within these numbers."""
     max_draft_tokens: int = 16
     """Largest k that can be set while running."""
     max_rows: int = 64
@@ -72,6 +75,8 @@ class CoordinatorConfig:
         _range("num_batches", self.num_batches, 1, MAX_BATCHES)
         _range("max_rows", self.max_rows, 1, MAX_ROWS)
         _range("max_batch_size", self.max_batch_size, 1, self.max_rows)
+        if self.shape not in SHAPES:
+            raise ConfigError(f"shape={self.shape!r}, want one of {', '.join(SHAPES)}")
         _range("max_draft_tokens", self.max_draft_tokens, 1, MAX_DRAFT_TOKENS)
         _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)

@@ -25,6 +25,7 @@ def test_the_defaults_are_a_service_on_this_machine():
         {"max_draft_tokens": 33},
         {"num_draft_tokens": -1},
         {"num_draft_tokens": 17},
+        {"shape": "round"},
         {"prefill_budget_tokens": 0},
         {"max_waiting_requests": 0},
         {"q_width": 0},
