@@ -65,6 +65,16 @@ class Counters:
     """Rows of draft steps that lost drafts because the draft model's logits were not finite."""
     num_behind_rows: int = 0
     """Rows verified without drafts because their drafter had not caught up with them."""
+    num_prefix_hits: int = 0
+    """Times that a request found blocks in the prefix cache of the target."""
+    num_prefix_hit_tokens: int = 0
+    """Committed tokens in those blocks, which were not fed."""
+    num_evicted_blocks: int = 0
+    """Cached blocks that were taken for other tokens."""
+    num_peak_blocks: int = 0
+    """Most KV blocks that requests held at once, each counted once."""
+    num_peak_blocks_for_all: int = 0
+    """The same, had all requests of all batches held blocks for k drafts at that moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,8 @@ class Status:
     num_blocks: int = 0
     """KV blocks of the verifier's pool."""
     num_blocks_used: int = 0
+    num_blocks_cached: int = 0
+    """KV blocks that no request holds and that the prefix cache can still give to one."""
     workers: tuple[WorkerStatus, ...] = ()
     counters: Counters = field(default_factory=Counters)
     draining: bool = False

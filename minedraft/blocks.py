@@ -29,6 +29,11 @@ class BlockAllocator:
         """Number of blocks in use."""
         return len(self._used)
 
+    @property
+    def used(self) -> frozenset[int]:
+        """The blocks in use."""
+        return frozenset(self._used)
+
     def blocks_for(self, num_tokens: int) -> int:
         """Return the number of blocks that `num_tokens` positions need."""
         return -(-num_tokens // self.block_size)

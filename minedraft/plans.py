@@ -47,6 +47,8 @@ class OpenRow:
     params: RowParams
     debug: DebugOptions | None = None
     """Drafter only: for its test kinds."""
+    cache_salt: str = ""
+    """Drafter only: rows share KV blocks within one salt."""
 
 
 class DraftRow(NamedTuple):
@@ -92,7 +94,7 @@ class VerifyRow(NamedTuple):
     """Most drafts to verify; 0 unless the feed reaches `base_len`."""
     new_block_ids: tuple[int, ...]
     block_offset: int
-    """Length of the row's block table before `new_block_ids`."""
+    """Length of the row's block table before `new_block_ids`; a longer one is cut to it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,10 @@ class WorkerUsage:
     num_blocks_used: int
     rss_bytes: int
     """Resident memory of its process."""
+    num_blocks_cached: int = 0
+    """KV blocks that no row lists and that the prefix cache can still give to one."""
+    num_prefix_hit_tokens: int = 0
+    """Committed tokens that rows of its links found in cached blocks, and were not fed."""
 
 
 @dataclass(frozen=True, slots=True)

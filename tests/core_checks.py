@@ -37,6 +37,9 @@ def check_core(model: CoreModel) -> None:
     assert core.owed_by_verifier == owed
     assert core.oldest_step == min((f.plan.step_id for f in model.flights.values()), default=0)
     assert core.is_idle == (not model.live and not model.flights)
+    assert counters.num_peak_blocks <= min(model.num_blocks, counters.num_peak_blocks_for_all)
+    for request in core.requests.values():
+        assert request.num_cached_tokens < len(request.prompt_token_ids)
     waiting = [r.arrival for r in core._table.waiting]
     assert waiting == sorted(waiting), "first come, first served"
     assert len(waiting) == core.num_waiting == len(model.live) - core.num_running

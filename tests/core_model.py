@@ -48,9 +48,22 @@ class WarmUp:
 class CoreModel:
     """See the module docstring."""
 
-    def __init__(self, mode: Mode, *, num_blocks=60, drafter_context=CONTEXT, max_waiting=None):
+    def __init__(
+        self,
+        mode: Mode,
+        *,
+        num_blocks=60,
+        drafter_context=CONTEXT,
+        max_waiting=None,
+        prefix_cache=True,
+    ):
         self.max_waiting = MAX_WAITING if max_waiting is None else max_waiting
-        self.core = Core(mode, prefill_budget_tokens=BUDGET, max_waiting=self.max_waiting)
+        self.core = Core(
+            mode,
+            prefill_budget_tokens=BUDGET,
+            max_waiting=self.max_waiting,
+            prefix_cache=prefix_cache,
+        )
         self.rules = BlockRules(self.core._table)
         self.num_blocks = num_blocks
         self.drafter_context = drafter_context

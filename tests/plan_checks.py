@@ -23,7 +23,9 @@ class Flight:
     plan: VerifyPlan
     owners: dict[int, str]
     blocks: set[int]
-    """What the step may touch; nobody else may get any of it before the step has ended."""
+    """What the step may touch; no other may write to any of it before the step has ended."""
+    written: set[int]
+    """What it may write to; no other may touch any of that before the step has ended."""
     drafts_in: bool = False
     began_early: bool = False
     """The verifier began before the drafter had said that it is done."""
@@ -72,10 +74,15 @@ def check_plans(model: CoreModel, draft: DraftPlan | None, verify: VerifyPlan) -
         assert known == fed, "rows that a drafter is behind with are fed, one plan at a time"
         model.behind.setdefault(epoch, {}).update(dict.fromkeys(fed, True))
     assert draft is not None or not fed
-    blocks = {block for row in verify.rows for block in by_row[row.row_id].block_ids}
+    size = model.core.blocks.block_size
+    tables = [(row.num_computed // size, by_row[row.row_id].block_ids) for row in verify.rows]
+    blocks = {block for _, table in tables for block in table}
+    written = [block for first, table in tables for block in table[first:]]
+    assert len(written) == len(set(written)), "two rows write to one block"
     for flight in model.flights.values():
-        assert not blocks & flight.blocks, "a block that a step in flight may write"
-    return Flight(verify, owners, blocks, decoding=frozenset(decoding))
+        assert not blocks & flight.written, "a block that a step in flight may write"
+        assert not flight.blocks & set(written), "a block that a step in flight may read"
+    return Flight(verify, owners, blocks, set(written), decoding=frozenset(decoding))
 
 
 def check_warm_up(model: CoreModel, draft: DraftPlan, *, is_behind: bool) -> None:

@@ -1,13 +1,15 @@
 """A verifier and a drafter without models, for tests of the coordinator's core.
 
 They keep tables of their own and assert that every plan fits them exactly. The verifier's pool
-records (row, position, token) in every slot, so a wrong block table, a block that two rows write,
-or KV that a plan takes for granted is seen at once. The target's next token is `truth(history)`.
+records in every slot all tokens up to its position, so a wrong block table, a block that two rows
+write, or KV that a plan takes for granted is seen at once. What it did not feed itself, a row may
+rely on if another one with the same tokens has fed it. The target's next token is `truth(history)`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from minedraft.plans import (
@@ -45,6 +47,7 @@ class Row:
     history: list[int]
     num_prompt: int
     blocks: list[int] = field(default_factory=list)
+    num_computed: int = 0
 
 
 def _check_history(row: Row) -> None:
@@ -70,9 +73,9 @@ class VerifierDouble:
         self.rows: dict[int, Row] = {}
         self.ever: set[int] = set()
         self.queue: deque[VerifyPlan] = deque()
-        self.pool: list[list[tuple[int, int, int] | None]] = [
-            [None] * block_size for _ in range(num_blocks)
-        ]
+        self.pool: list[list[tuple[int, ...]]] = [[()] * block_size for _ in range(num_blocks)]
+        self.num_fed = 0
+        """Committed tokens."""
 
     def receive(self, plan: VerifyPlan) -> None:
         """Queue a plan; one without rows is run before the next younger one that has some."""
@@ -135,10 +138,12 @@ class VerifierDouble:
         assert plan.num_draft_tokens == 0 or end == plan.base_len
         self._extend_blocks(plan, row, end + plan.num_draft_tokens)
         for position in range(plan.num_computed):
-            slot = (plan.row_id, position, row.history[position])
+            slot = tuple(row.history[: position + 1])
             assert self._slot(row, position) == slot, "KV that the plan relies on is not there"
         for position in range(plan.num_computed, end):
-            self._write(plan.row_id, row, position, row.history[position])
+            self._write(row, position, row.history[position])
+        row.num_computed = end
+        self.num_fed += plan.num_feed
         if end < plan.base_len:
             return RowResult(plan.row_id, plan.base_len, ())
         k = plan.num_draft_tokens if drafts_came else 0
@@ -148,26 +153,36 @@ class VerifierDouble:
             tokens.append(truth(row.history + tokens))
         drafts = [*tokens[:accepted], *([VOCAB] * (k - accepted))]  # VOCAB: never right
         for offset, draft in enumerate(drafts):
-            self._write(plan.row_id, row, plan.base_len + offset, draft)
+            self._write(row, plan.base_len + offset, draft, tokens[:offset])
+        row.num_computed += accepted
         return RowResult(plan.row_id, plan.base_len, tuple(tokens), k, accepted)
 
     def _extend_blocks(self, plan, row: Row, num_positions: int) -> None:
         size = self.info.block_size
-        assert plan.block_offset == len(row.blocks)
-        closing = {row_id for queued in self.queue for row_id in queued.closes}
-        taken = {b for i, other in self.rows.items() if i not in closing for b in other.blocks}
-        assert not taken & set(plan.new_block_ids), "a block of a row that nobody has closed"
-        want = max(len(row.blocks), -(-num_positions // size))
-        row.blocks += plan.new_block_ids
+        assert plan.block_offset <= len(row.blocks)
+        want = -(-num_positions // size)
+        if plan.block_offset < len(row.blocks):
+            assert plan.block_offset == row.num_computed // size, "others computed what follows"
+            assert plan.num_computed >= (plan.block_offset + 1) * size, "for nothing"
+        else:
+            want = max(len(row.blocks), want)
+        row.blocks[plan.block_offset :] = plan.new_block_ids
         assert len(row.blocks) == want, "blocks for exactly the positions about to be written"
+        written = row.blocks[plan.num_computed // size :]
+        closing = {row_id for queued in self.queue for row_id in queued.closes}
+        for row_id, other in self.rows.items():
+            if row_id not in closing and other is not row:
+                full = other.blocks[: other.num_computed // size]
+                assert not set(full) & set(written), "a block of a row that nobody has closed"
 
-    def _slot(self, row: Row, position: int) -> tuple[int, int, int] | None:
+    def _slot(self, row: Row, position: int) -> tuple[int, ...]:
         size = self.info.block_size
         return self.pool[row.blocks[position // size]][position % size]
 
-    def _write(self, row_id: int, row: Row, position: int, token: int) -> None:
+    def _write(self, row: Row, position: int, token: int, drafts: Sequence[int] = ()) -> None:
         size = self.info.block_size
-        self.pool[row.blocks[position // size]][position % size] = (row_id, position, token)
+        before = [*row.history, *drafts][:position]
+        self.pool[row.blocks[position // size]][position % size] = (*before, token)
 
 
 class DrafterDouble:

@@ -49,6 +49,8 @@ class ClusterSpec:
     drafter_kind: str = "model"
     num_blocks: int = 1024
     """KV blocks per worker."""
+    prefix_cache: bool = True
+    """Whether requests that begin alike share KV blocks."""
     link: str = ""
     """Transport of the token link; empty: the coordinator's default."""
     acceptance: str = "coupled"
@@ -222,7 +224,7 @@ def verifier_settings(spec: ClusterSpec) -> dict[str, Any]:
 def drafter_settings(spec: ClusterSpec) -> dict[str, Any]:
     """Build the drafter's settings."""
     return {**_worker_settings(spec), "model": spec.draft, "cpus": spec.worker_cpus()[1],
-            "kind": spec.drafter_kind}  # fmt: skip
+            "kind": spec.drafter_kind, "prefix_cache": spec.prefix_cache}  # fmt: skip
 
 
 def _worker_settings(spec: ClusterSpec) -> dict[str, Any]:
@@ -245,6 +247,7 @@ def coordinator_settings(
         "verifier": verifier,
         "drafters": ",".join(drafters),
         "tokenizer": spec.target,
+        "prefix_cache": spec.prefix_cache,
         **asdict(spec.mode),
         # Room for `Admin.SetMode`: these two size the packets of the link for good.
         "max_draft_tokens": max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens),

@@ -53,8 +53,8 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "max_rows", "prefill_budget_tokens", "max_waiting_requests", "priority", "cache_salt",
         ),
         "Device and memory": (
-            "device", "dtype", "kernels", "num_blocks", "block_size", "threads", "cpus",
-            "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
+            "device", "dtype", "kernels", "num_blocks", "block_size", "prefix_cache", "threads",
+            "cpus", "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
         ),
         "Token link": ("link", "link_address", "link_bind_host", "link_timeout_s"),
         "Time limits": ("step_timeout_s", "reconnect_s", "grace_s"),

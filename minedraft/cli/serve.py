@@ -54,6 +54,10 @@ def serve(
         str, typer.Option(help="model, or synthetic for `bench --synthetic-acceptance`.")
     ] = "model",
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks per worker.")] = 1024,
+    prefix_cache: Annotated[
+        bool,
+        typer.Option(help="Compute what requests have in common at their beginning once."),
+    ] = True,
     acceptance: Annotated[
         str,
         typer.Option(
@@ -93,6 +97,7 @@ def serve(
         kernels=kernels,
         drafter_kind=drafter_kind,
         num_blocks=num_blocks,
+        prefix_cache=prefix_cache,
         link=link,
         acceptance=acceptance,
         verifier_cpus=verifier_cpus,

@@ -51,7 +51,8 @@ def view(status: Status, address: str) -> Group:
         f"up {uptime_s:.0f} s, {status.rss_bytes / 2**20:.0f} MiB\n"
         f"mode {mode.name}: {mode.num_batches} x {mode.max_batch_size} requests, "
         f"k = {mode.num_draft_tokens}; {status.num_running} running, "
-        f"{status.num_waiting} waiting; KV blocks {status.num_blocks_used} of {status.num_blocks}"
+        f"{status.num_waiting} waiting; KV blocks {status.num_blocks_used} of {status.num_blocks}, "
+        f"{status.num_blocks_cached} more cached"
     )
     totals = Text("\n").join(cell(line) for line in _totals(status))
     return Group(Text(head), _workers(status), _batches(status), totals)
@@ -87,7 +88,8 @@ def _holds(worker: WorkerStatus) -> str:
     if usage is None:
         return "-"
     mib = usage.rss_bytes / 2**20
-    return f"{usage.num_blocks_used} of {usage.num_blocks} blocks, {mib:.0f} MiB"
+    blocks = f"{usage.num_blocks_used} of {usage.num_blocks} blocks"
+    return f"{blocks}, {usage.num_blocks_cached} more cached, {mib:.0f} MiB"
 
 
 def _batches(status: Status) -> Table:
@@ -113,6 +115,17 @@ def _totals(status: Status) -> list[str]:
             f"drafts: {rate:.1%} of the tokens accepted, {length:.2f} tokens per verified row, "
             f"{counters.num_stale_drafts} stale, {counters.num_behind_rows} rows without while the "
             "drafter caught up"
+        )
+    if counters.num_prefix_hits:
+        lines.append(
+            f"prefix cache: {counters.num_prefix_hits} hits, "
+            f"{counters.num_prefix_hit_tokens} tokens not fed, "
+            f"{counters.num_evicted_blocks} blocks evicted"
+        )
+    if counters.num_peak_blocks:
+        lines.append(
+            f"most KV blocks held: {counters.num_peak_blocks}; "
+            f"{counters.num_peak_blocks_for_all} with drafts of all batches at once"
         )
     if counters.num_broken_rows or counters.num_broken_drafts:
         lines.append(

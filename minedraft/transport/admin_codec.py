@@ -67,6 +67,7 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         num_running=status.num_running,
         num_blocks=status.num_blocks,
         num_blocks_used=status.num_blocks_used,
+        num_blocks_cached=status.num_blocks_cached,
         workers=[_worker_to_proto(worker) for worker in status.workers],
         counters=admin_pb2.Counters(
             num_finished=dict(status.counters.num_finished),
@@ -95,6 +96,7 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         num_running=message.num_running,
         num_blocks=message.num_blocks,
         num_blocks_used=message.num_blocks_used,
+        num_blocks_cached=message.num_blocks_cached,
         workers=tuple(_worker_from_proto(worker) for worker in message.workers),
         counters=Counters(
             num_finished=dict(counters.num_finished),

@@ -109,6 +109,7 @@ def draft_plan_to_proto(plan: DraftPlan) -> drafter_pb2.DrafterSessionRequest:
             num_prompt_tokens=len(row.prompt_token_ids),
             params=params_to_proto(row.params),
             debug=None if row.debug is None else sampling_codec.debug_to_proto(row.debug),
+            cache_salt=row.cache_salt,
         )
         for row in plan.opens
     ]
@@ -156,6 +157,7 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
                 debug=(
                     sampling_codec.debug_from_proto(row.debug) if row.HasField("debug") else None
                 ),
+                cache_salt=row.cache_salt,
             )
             for row in plan.opens
         ),

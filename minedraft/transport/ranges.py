@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS, StepTiming
-from minedraft.validation import MAX_LOGPROBS
+from minedraft.validation import MAX_CACHE_SALT_BYTES, MAX_LOGPROBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,6 +132,9 @@ def check_draft_plan(plan: DraftPlan) -> None:
         ProtocolError: names the field and the value.
     """
     _check_plan(plan, MAX_WARM_UP_ROWS)
+    for opened in plan.opens:
+        size = len(opened.cache_salt.encode())
+        _between("cache_salt", size, 0, MAX_CACHE_SALT_BYTES, "bytes")
     for row in plan.rows:
         _between("base_len", row.base_len, 1, MAX_LEN)
         _between("num_draft_tokens", row.num_draft_tokens, 0, MAX_DRAFT_TOKENS)

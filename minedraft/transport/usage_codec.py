@@ -5,6 +5,8 @@ from __future__ import annotations
 from minedraft.plans import WorkerUsage
 from minedraft.v1 import drafter_pb2, types_pb2
 
+_FIELDS = tuple(WorkerUsage.__slots__)
+
 
 def usage_to_drafter_answer(usage: WorkerUsage) -> drafter_pb2.DrafterSessionResponse:
     """WorkerUsage -> the drafter's session message."""
@@ -13,13 +15,9 @@ def usage_to_drafter_answer(usage: WorkerUsage) -> drafter_pb2.DrafterSessionRes
 
 def usage_to_proto(usage: WorkerUsage) -> types_pb2.WorkerUsage:
     """WorkerUsage -> message."""
-    return types_pb2.WorkerUsage(
-        num_blocks=usage.num_blocks,
-        num_blocks_used=usage.num_blocks_used,
-        rss_bytes=usage.rss_bytes,
-    )
+    return types_pb2.WorkerUsage(**{name: getattr(usage, name) for name in _FIELDS})
 
 
 def usage_from_proto(message: types_pb2.WorkerUsage) -> WorkerUsage:
     """Message -> WorkerUsage."""
-    return WorkerUsage(message.num_blocks, message.num_blocks_used, message.rss_bytes)
+    return WorkerUsage(*(getattr(message, name) for name in _FIELDS))

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from minedraft.v1 import types_pb2 as minedraft_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18minedraft/v1/admin.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\"\x12\n\x10GetStatusRequest\"\xa1\x01\n\x0b\x42\x61tchStatus\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\r\x12?\n\x0cnum_by_phase\x18\x02 \x03(\x0b\x32).minedraft.v1.BatchStatus.NumByPhaseEntry\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x1a\x31\n\x0fNumByPhaseEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x84\x02\n\x0cWorkerStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12.\n\x08identity\x18\x04 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12&\n\x05model\x18\x05 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12\x12\n\nlink_epoch\x18\x06 \x01(\x04\x12\x18\n\x10link_description\x18\x07 \x01(\t\x12\x12\n\nlast_error\x18\x08 \x01(\t\x12(\n\x05usage\x18\t \x01(\x0b\x32\x19.minedraft.v1.WorkerUsage\"\xa7\x03\n\x08\x43ounters\x12\x14\n\x0cnum_requests\x18\x01 \x01(\x04\x12=\n\x0cnum_finished\x18\x02 \x03(\x0b\x32\'.minedraft.v1.Counters.NumFinishedEntry\x12\x19\n\x11num_output_tokens\x18\x03 \x01(\x04\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nnum_drafts\x18\x05 \x01(\x04\x12\x18\n\x10num_draft_tokens\x18\x06 \x01(\x04\x12\x1b\n\x13num_accepted_tokens\x18\x07 \x01(\x04\x12\x18\n\x10num_stale_drafts\x18\x08 \x01(\x04\x12\x19\n\x11num_stale_results\x18\t \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\n \x01(\x04\x12\x17\n\x0fnum_broken_rows\x18\x0b \x01(\x04\x12\x19\n\x11num_broken_drafts\x18\x0c \x01(\x04\x12\x17\n\x0fnum_behind_rows\x18\r \x01(\x04\x1a\x32\n\x10NumFinishedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xb6\x03\n\x11GetStatusResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12*\n\x04mode\x18\x02 \x01(\x0b\x32\x1c.minedraft.v1.SetModeRequest\x12*\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x19.minedraft.v1.BatchStatus\x12\x13\n\x0bnum_waiting\x18\x04 \x01(\r\x12\x13\n\x0bnum_running\x18\x05 \x01(\r\x12\x12\n\nnum_blocks\x18\x06 \x01(\r\x12\x17\n\x0fnum_blocks_used\x18\x07 \x01(\r\x12+\n\x07workers\x18\x08 \x03(\x0b\x32\x1a.minedraft.v1.WorkerStatus\x12(\n\x08\x63ounters\x18\t \x01(\x0b\x32\x16.minedraft.v1.Counters\x12\x10\n\x08\x64raining\x18\n \x01(\x08\x12\x11\n\trss_bytes\x18\x0b \x01(\x04\x12\'\n\x05swaps\x18\x0c \x01(\x0b\x32\x18.minedraft.v1.SwapStatus\x12\x1d\n\x15num_log_lines_dropped\x18\r \x01(\x04\"f\n\x0eSetModeRequest\x12\x13\n\x0bnum_batches\x18\x01 \x01(\r\x12\x16\n\x0emax_batch_size\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\r\n\x05shape\x18\x04 \x01(\t\"\x11\n\x0fSetModeResponse\"S\n\x12SwapDrafterRequest\x12\x0f\n\x05model\x18\x01 \x01(\tH\x00\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x12\x0f\n\x07replace\x18\x03 \x01(\tB\x08\n\x06source\"u\n\x13SwapDrafterResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12\x13\n\x0b\x64uration_ns\x18\x03 \x01(\x04\x12\x12\n\nwarm_up_ns\x18\x04 \x01(\x04\"`\n\nSwapStatus\x12\x10\n\x08num_done\x18\x01 \x01(\x04\x12\x12\n\nnum_failed\x18\x02 \x01(\x04\x12\x18\n\x10last_duration_ns\x18\x03 \x01(\x04\x12\x12\n\nlast_error\x18\x04 \x01(\t\">\n\x12GetTimelineRequest\x12\x11\n\tmax_spans\x18\x01 \x01(\r\x12\x15\n\rsince_unix_ns\x18\x02 \x01(\x04\"\xd5\x01\n\x04Span\x12\x0c\n\x04lane\x18\x01 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x12(\n\x06timing\x18\x04 \x01(\x0b\x32\x18.minedraft.v1.StepTiming\x12\x10\n\x08num_rows\x18\x05 \x01(\r\x12\x12\n\nnum_tokens\x18\x06 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x07 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x08 \x01(\r\x12\x18\n\x10num_prefill_rows\x18\t \x01(\r\"8\n\x13GetTimelineResponse\x12!\n\x05spans\x18\x01 \x03(\x0b\x32\x12.minedraft.v1.Span2\xc5\x02\n\x05\x41\x64min\x12L\n\tGetStatus\x12\x1e.minedraft.v1.GetStatusRequest\x1a\x1f.minedraft.v1.GetStatusResponse\x12\x46\n\x07SetMode\x12\x1c.minedraft.v1.SetModeRequest\x1a\x1d.minedraft.v1.SetModeResponse\x12R\n\x0bSwapDrafter\x12 .minedraft.v1.SwapDrafterRequest\x1a!.minedraft.v1.SwapDrafterResponse\x12R\n\x0bGetTimeline\x12 .minedraft.v1.GetTimelineRequest\x1a!.minedraft.v1.GetTimelineResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18minedraft/v1/admin.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\"\x12\n\x10GetStatusRequest\"\xa1\x01\n\x0b\x42\x61tchStatus\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\r\x12?\n\x0cnum_by_phase\x18\x02 \x03(\x0b\x32).minedraft.v1.BatchStatus.NumByPhaseEntry\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x1a\x31\n\x0fNumByPhaseEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x84\x02\n\x0cWorkerStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12.\n\x08identity\x18\x04 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12&\n\x05model\x18\x05 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12\x12\n\nlink_epoch\x18\x06 \x01(\x04\x12\x18\n\x10link_description\x18\x07 \x01(\t\x12\x12\n\nlast_error\x18\x08 \x01(\t\x12(\n\x05usage\x18\t \x01(\x0b\x32\x19.minedraft.v1.WorkerUsage\"\xb5\x04\n\x08\x43ounters\x12\x14\n\x0cnum_requests\x18\x01 \x01(\x04\x12=\n\x0cnum_finished\x18\x02 \x03(\x0b\x32\'.minedraft.v1.Counters.NumFinishedEntry\x12\x19\n\x11num_output_tokens\x18\x03 \x01(\x04\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nnum_drafts\x18\x05 \x01(\x04\x12\x18\n\x10num_draft_tokens\x18\x06 \x01(\x04\x12\x1b\n\x13num_accepted_tokens\x18\x07 \x01(\x04\x12\x18\n\x10num_stale_drafts\x18\x08 \x01(\x04\x12\x19\n\x11num_stale_results\x18\t \x01(\x04\x12\x17\n\x0fnum_preemptions\x18\n \x01(\x04\x12\x17\n\x0fnum_broken_rows\x18\x0b \x01(\x04\x12\x19\n\x11num_broken_drafts\x18\x0c \x01(\x04\x12\x17\n\x0fnum_behind_rows\x18\r \x01(\x04\x12\x17\n\x0fnum_prefix_hits\x18\x14 \x01(\x04\x12\x1d\n\x15num_prefix_hit_tokens\x18\x15 \x01(\x04\x12\x1a\n\x12num_evicted_blocks\x18\x16 \x01(\x04\x12\x17\n\x0fnum_peak_blocks\x18\x17 \x01(\x04\x12\x1f\n\x17num_peak_blocks_for_all\x18\x18 \x01(\x04\x1a\x32\n\x10NumFinishedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xd1\x03\n\x11GetStatusResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12*\n\x04mode\x18\x02 \x01(\x0b\x32\x1c.minedraft.v1.SetModeRequest\x12*\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x19.minedraft.v1.BatchStatus\x12\x13\n\x0bnum_waiting\x18\x04 \x01(\r\x12\x13\n\x0bnum_running\x18\x05 \x01(\r\x12\x12\n\nnum_blocks\x18\x06 \x01(\r\x12\x17\n\x0fnum_blocks_used\x18\x07 \x01(\r\x12+\n\x07workers\x18\x08 \x03(\x0b\x32\x1a.minedraft.v1.WorkerStatus\x12(\n\x08\x63ounters\x18\t \x01(\x0b\x32\x16.minedraft.v1.Counters\x12\x10\n\x08\x64raining\x18\n \x01(\x08\x12\x11\n\trss_bytes\x18\x0b \x01(\x04\x12\'\n\x05swaps\x18\x0c \x01(\x0b\x32\x18.minedraft.v1.SwapStatus\x12\x1d\n\x15num_log_lines_dropped\x18\r \x01(\x04\x12\x19\n\x11num_blocks_cached\x18\x14 \x01(\r\"f\n\x0eSetModeRequest\x12\x13\n\x0bnum_batches\x18\x01 \x01(\r\x12\x16\n\x0emax_batch_size\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\r\n\x05shape\x18\x04 \x01(\t\"\x11\n\x0fSetModeResponse\"S\n\x12SwapDrafterRequest\x12\x0f\n\x05model\x18\x01 \x01(\tH\x00\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x12\x0f\n\x07replace\x18\x03 \x01(\tB\x08\n\x06source\"u\n\x13SwapDrafterResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12\x13\n\x0b\x64uration_ns\x18\x03 \x01(\x04\x12\x12\n\nwarm_up_ns\x18\x04 \x01(\x04\"`\n\nSwapStatus\x12\x10\n\x08num_done\x18\x01 \x01(\x04\x12\x12\n\nnum_failed\x18\x02 \x01(\x04\x12\x18\n\x10last_duration_ns\x18\x03 \x01(\x04\x12\x12\n\nlast_error\x18\x04 \x01(\t\">\n\x12GetTimelineRequest\x12\x11\n\tmax_spans\x18\x01 \x01(\r\x12\x15\n\rsince_unix_ns\x18\x02 \x01(\x04\"\xd5\x01\n\x04Span\x12\x0c\n\x04lane\x18\x01 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x12(\n\x06timing\x18\x04 \x01(\x0b\x32\x18.minedraft.v1.StepTiming\x12\x10\n\x08num_rows\x18\x05 \x01(\r\x12\x12\n\nnum_tokens\x18\x06 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x07 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x08 \x01(\r\x12\x18\n\x10num_prefill_rows\x18\t \x01(\r\"8\n\x13GetTimelineResponse\x12!\n\x05spans\x18\x01 \x03(\x0b\x32\x12.minedraft.v1.Span2\xc5\x02\n\x05\x41\x64min\x12L\n\tGetStatus\x12\x1e.minedraft.v1.GetStatusRequest\x1a\x1f.minedraft.v1.GetStatusResponse\x12\x46\n\x07SetMode\x12\x1c.minedraft.v1.SetModeRequest\x1a\x1d.minedraft.v1.SetModeResponse\x12R\n\x0bSwapDrafter\x12 .minedraft.v1.SwapDrafterRequest\x1a!.minedraft.v1.SwapDrafterResponse\x12R\n\x0bGetTimeline\x12 .minedraft.v1.GetTimelineRequest\x1a!.minedraft.v1.GetTimelineResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,27 +45,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERSTATUS']._serialized_start=253
   _globals['_WORKERSTATUS']._serialized_end=513
   _globals['_COUNTERS']._serialized_start=516
-  _globals['_COUNTERS']._serialized_end=939
-  _globals['_COUNTERS_NUMFINISHEDENTRY']._serialized_start=889
-  _globals['_COUNTERS_NUMFINISHEDENTRY']._serialized_end=939
-  _globals['_GETSTATUSRESPONSE']._serialized_start=942
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1380
-  _globals['_SETMODEREQUEST']._serialized_start=1382
-  _globals['_SETMODEREQUEST']._serialized_end=1484
-  _globals['_SETMODERESPONSE']._serialized_start=1486
-  _globals['_SETMODERESPONSE']._serialized_end=1503
-  _globals['_SWAPDRAFTERREQUEST']._serialized_start=1505
-  _globals['_SWAPDRAFTERREQUEST']._serialized_end=1588
-  _globals['_SWAPDRAFTERRESPONSE']._serialized_start=1590
-  _globals['_SWAPDRAFTERRESPONSE']._serialized_end=1707
-  _globals['_SWAPSTATUS']._serialized_start=1709
-  _globals['_SWAPSTATUS']._serialized_end=1805
-  _globals['_GETTIMELINEREQUEST']._serialized_start=1807
-  _globals['_GETTIMELINEREQUEST']._serialized_end=1869
-  _globals['_SPAN']._serialized_start=1872
-  _globals['_SPAN']._serialized_end=2085
-  _globals['_GETTIMELINERESPONSE']._serialized_start=2087
-  _globals['_GETTIMELINERESPONSE']._serialized_end=2143
-  _globals['_ADMIN']._serialized_start=2146
-  _globals['_ADMIN']._serialized_end=2471
+  _globals['_COUNTERS']._serialized_end=1081
+  _globals['_COUNTERS_NUMFINISHEDENTRY']._serialized_start=1031
+  _globals['_COUNTERS_NUMFINISHEDENTRY']._serialized_end=1081
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1084
+  _globals['_GETSTATUSRESPONSE']._serialized_end=1549
+  _globals['_SETMODEREQUEST']._serialized_start=1551
+  _globals['_SETMODEREQUEST']._serialized_end=1653
+  _globals['_SETMODERESPONSE']._serialized_start=1655
+  _globals['_SETMODERESPONSE']._serialized_end=1672
+  _globals['_SWAPDRAFTERREQUEST']._serialized_start=1674
+  _globals['_SWAPDRAFTERREQUEST']._serialized_end=1757
+  _globals['_SWAPDRAFTERRESPONSE']._serialized_start=1759
+  _globals['_SWAPDRAFTERRESPONSE']._serialized_end=1876
+  _globals['_SWAPSTATUS']._serialized_start=1878
+  _globals['_SWAPSTATUS']._serialized_end=1974
+  _globals['_GETTIMELINEREQUEST']._serialized_start=1976
+  _globals['_GETTIMELINEREQUEST']._serialized_end=2038
+  _globals['_SPAN']._serialized_start=2041
+  _globals['_SPAN']._serialized_end=2254
+  _globals['_GETTIMELINERESPONSE']._serialized_start=2256
+  _globals['_GETTIMELINERESPONSE']._serialized_end=2312
+  _globals['_ADMIN']._serialized_start=2315
+  _globals['_ADMIN']._serialized_end=2640
 # @@protoc_insertion_point(module_scope)

@@ -58,18 +58,20 @@ class DrafterFormLinkResponse(_message.Message):
     def __init__(self, description: _Optional[str] = ...) -> None: ...
 
 class DrafterOpenRow(_message.Message):
-    __slots__ = ("row_id", "token_ids", "num_prompt_tokens", "params", "debug")
+    __slots__ = ("row_id", "token_ids", "num_prompt_tokens", "params", "debug", "cache_salt")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     DEBUG_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     num_prompt_tokens: int
     params: _types_pb2.RowParams
     debug: _types_pb2.DebugOptions
-    def __init__(self, row_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ..., params: _Optional[_Union[_types_pb2.RowParams, _Mapping]] = ..., debug: _Optional[_Union[_types_pb2.DebugOptions, _Mapping]] = ...) -> None: ...
+    cache_salt: str
+    def __init__(self, row_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_prompt_tokens: _Optional[int] = ..., params: _Optional[_Union[_types_pb2.RowParams, _Mapping]] = ..., debug: _Optional[_Union[_types_pb2.DebugOptions, _Mapping]] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class DraftRow(_message.Message):
     __slots__ = ("row_id", "base_len", "new_token_ids", "num_draft_tokens")

@@ -180,14 +180,18 @@ class FormLinkResponse(_message.Message):
     def __init__(self, description: _Optional[str] = ...) -> None: ...
 
 class WorkerUsage(_message.Message):
-    __slots__ = ("num_blocks", "num_blocks_used", "rss_bytes")
+    __slots__ = ("num_blocks", "num_blocks_used", "rss_bytes", "num_blocks_cached", "num_prefix_hit_tokens")
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_USED_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_CACHED_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     num_blocks_used: int
     rss_bytes: int
-    def __init__(self, num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+    num_blocks_cached: int
+    num_prefix_hit_tokens: int
+    def __init__(self, num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ...) -> None: ...
 
 class LinkLost(_message.Message):
     __slots__ = ("epoch", "reason")

@@ -69,6 +69,7 @@ async def run(
         prefill_budget_tokens=config.prefill_budget_tokens,
         max_waiting=config.max_waiting_requests,
         step_timeout_s=config.step_timeout_s,
+        prefix_cache=config.prefix_cache,
     )
     engine = Engine(core, Timeline())
     identity = draw_identity()

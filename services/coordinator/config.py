@@ -47,6 +47,8 @@ class CoordinatorConfig:
     """Largest batch that can be set while running."""
     prefill_budget_tokens: int = 512
     """Most prompt tokens per verify step."""
+    prefix_cache: bool = True
+    """Compute what requests have in common at their beginning once."""
     max_waiting_requests: int = 1024
     """Longest queue. It also bounds n: every sample begins there."""
     link: str = AUTO

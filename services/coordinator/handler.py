@@ -222,6 +222,7 @@ class Handler:
             num_running=core.num_running,
             num_blocks=core.blocks.num_blocks,
             num_blocks_used=core.blocks.num_used,
+            num_blocks_cached=core.blocks.num_cached,
             workers=self._membership.status(),
             counters=core.counters.snapshot(),
             draining=self._draining,

@@ -104,6 +104,7 @@ async def _handler(
         runner=runner,
         kind=config.kind,
         max_catch_up_tokens=config.max_catch_up_tokens,
+        prefix_cache=config.prefix_cache,
         loader=source,
         executor=executor,
         identity=draw_identity(),

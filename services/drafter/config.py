@@ -21,6 +21,8 @@ class DrafterConfig(WorkerConfig):
     max_catch_up_tokens: int = 512
     """Most committed tokens fed per step beside drafting. The verifier waits for it: keep it at or
     below the coordinator's `prefill_budget_tokens`."""
+    prefix_cache: bool = True
+    """Compute what rows have in common at their beginning once."""
     model_roots: tuple[str, ...] = ()
     """Directories, with commas, under which a swap may name models. Empty: the parent of the
     model."""

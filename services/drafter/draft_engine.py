@@ -32,6 +32,7 @@ class DraftEngine:
         kind: Who proposes; one of `KINDS`.
         max_catch_up_tokens: Most committed tokens fed in one step.
         q_width: (id, probability) pairs to send with each draft; 0: ids only.
+        prefix_cache: Whether rows that begin alike share KV blocks.
     """
 
     def __init__(
@@ -41,9 +42,15 @@ class DraftEngine:
         *,
         max_catch_up_tokens: int = 2048,
         q_width: int = 0,
+        prefix_cache: bool = True,
     ) -> None:
         self._max_catch_up = max_catch_up_tokens
-        self._rows = DrafterRows(runner.num_blocks, runner.block_size)
+        self._rows = DrafterRows(
+            runner.num_blocks,
+            runner.block_size,
+            fingerprint=runner.info.weights_fingerprint,
+            prefix_cache=prefix_cache,
+        )
         self._watch = Stopwatch()
         self._q_width = q_width
         self._proposer = make_proposer(kind, DraftContext(runner, self._watch, q_width))
@@ -73,10 +80,12 @@ class DraftEngine:
             self._rows.close(row_id)
         for opened in plan.opens:
             sampling = SamplingRow(opened.params, opened.prompt_token_ids, opened.output_token_ids)
-            self._rows.open(opened.row_id, Row(sampling, opened.debug or DebugOptions()))
+            row = Row(sampling, opened.debug or DebugOptions(), salt=opened.cache_salt)
+            self._rows.open(opened.row_id, row)
         if not plan.rows:
             return None
         self._watch.start()
+        self._rows.shares = not plan.is_trial
         batch = [Drafting(planned, self._rows.bring_up(planned)) for planned in plan.rows]
         able = self._catch_up(batch) if self._proposer.reads_kv else batch
         if able:
@@ -84,6 +93,8 @@ class DraftEngine:
         for item in batch:
             if item.is_hopeless:
                 self._rows.give_up(item.row)
+            else:
+                self._rows.publish(item.row)
         asked = [item for item in batch if item.planned.num_draft_tokens]
         if asked and not plan.is_trial:
             rows = tuple(self._drafted(item) for item in asked)
@@ -107,7 +118,9 @@ class DraftEngine:
     def _catch_up(self, batch: Sequence[Drafting]) -> list[Drafting]:
         """Decide which committed tokens that lack KV are fed, within the budget.
 
-        Rows that need little come first, so that one long prompt does not stop the others.
+        Rows that need little come first, so that one long prompt does not stop the others. Of rows
+        that only catch up and lack the same block next, one feeds it; the others find it in their
+        next step.
 
         Returns:
             Rows that are fed, and have blocks for it and for their drafts.
@@ -116,9 +129,12 @@ class DraftEngine:
         fed: list[Drafting] = []
         for item in batch:
             item.is_broken = item.row.is_broken and item.planned.num_draft_tokens > 0
-        missing = [(item, item.row.missing()) for item in batch if not item.row.is_broken]
-        for item, tokens in sorted(missing, key=lambda pair: len(pair[1])):
+        fed_keys: set[bytes] = set()
+        for item, tokens, key in self._missing(batch):
             k = item.planned.num_draft_tokens
+            if key in fed_keys and k == 0:
+                item.is_behind = True
+                continue
             due = tokens[:budget]
             is_complete = len(due) == len(tokens)
             item.is_behind = not is_complete
@@ -130,9 +146,28 @@ class DraftEngine:
                 item.is_behind = False  # more steps would not help it: there is no room
                 continue
             budget -= len(due)
+            if key is not None and len(due) >= self._rows.block_size:
+                fed_keys.add(key)
             item.due, item.is_ready = due, is_complete and k > 0
             fed.append(item)
         return fed
+
+    def _missing(self, batch: Sequence[Drafting]) -> list[tuple[Drafting, list[int], bytes | None]]:
+        """Rows, each with what it lacks and the key of its next full block; the shortest first.
+
+        Blocks that others have published are theirs by now.
+        """
+        found = []
+        for item in batch:
+            if item.row.is_broken:
+                continue
+            tokens = item.row.missing()
+            num_cached = len(item.row.cached)
+            key = self._rows.look_up(item.row)
+            if len(item.row.cached) != num_cached:
+                tokens = item.row.missing()
+            found.append((item, tokens, key))
+        return sorted(found, key=lambda entry: len(entry[1]))
 
     def _drafted(self, item: Drafting) -> DraftedRow:
         return DraftedRow(

@@ -66,6 +66,7 @@ class Handler:
         runner: ModelRunner,
         kind: str,
         max_catch_up_tokens: int,
+        prefix_cache: bool = True,
         loader: Loader,
         executor: DeviceExecutor,
         identity: WorkerIdentity,
@@ -75,6 +76,7 @@ class Handler:
         """Of links formed from now on."""
         self._kind = kind
         self._max_catch_up_tokens = max_catch_up_tokens
+        self._prefix_cache = prefix_cache
         self._loader = loader
         self._executor = executor
         self._identity = identity
@@ -150,6 +152,7 @@ class Handler:
             self._kind,
             max_catch_up_tokens=self._max_catch_up_tokens,
             q_width=spec.q_width,
+            prefix_cache=self._prefix_cache,
         )
         if session != self._session:
             sender.close()
@@ -202,9 +205,14 @@ class Handler:
     async def usage(self) -> WorkerUsage:
         """What this process holds at the moment."""
         runners = {id(r): r for r in (self._runner, *(k.runner for k in self._links.values()))}
-        used = [link.engine.rows.num_blocks_used for link in self._links.values()]
-        num_blocks = sum(runner.num_blocks for runner in runners.values())
-        return WorkerUsage(num_blocks, sum(used), await asyncio.to_thread(resident_bytes))
+        rows = [link.engine.rows for link in self._links.values()]
+        return WorkerUsage(
+            num_blocks=sum(runner.num_blocks for runner in runners.values()),
+            num_blocks_used=sum(each.num_blocks_used for each in rows),
+            num_blocks_cached=sum(each.num_blocks_cached for each in rows),
+            num_prefix_hit_tokens=sum(each.num_hit_tokens for each in rows),
+            rss_bytes=await asyncio.to_thread(resident_bytes),
+        )
 
     def close(self) -> None:
         """Drop all links."""

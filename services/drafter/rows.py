@@ -1,7 +1,8 @@
 """The drafter's open rows and their share of its KV pool. A cache: any of it may be dropped. Pure.
 
 Of each row it knows which tokens its KV was built from. A row that is brought to a new committed
-length keeps the KV of the common prefix; whatever differs (rejected drafts) is fed again.
+length keeps the KV of the common prefix; whatever differs (rejected drafts) is fed again. Full
+blocks of committed tokens are published: a row whose tokens begin alike takes them over.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minedraft.blocks import BlockAllocator
 from minedraft.errors import ProtocolError
+from minedraft.prefix import PrefixCache, extend_keys
 from minedraft.types import DebugOptions
 
 if TYPE_CHECKING:
@@ -26,11 +27,17 @@ class Row:
     sampling: SamplingRow
     debug: DebugOptions = field(default_factory=DebugOptions)
     """For test kinds of drafters."""
+    salt: str = ""
+    """Rows with another one share no block with it."""
     cached: list[int] = field(default_factory=list)
     """Tokens whose KV is in the pool, position 0 first; may run past the committed length."""
     num_agreed: int = 0
     """Leading tokens of `cached` that are known to be committed."""
     block_ids: list[int] = field(default_factory=list)
+    block_keys: list[bytes] = field(default_factory=list)
+    """Keys of the first full blocks of its committed tokens, as far as they were asked for."""
+    num_published: int = 0
+    """Blocks of `block_ids` that others may list: the row must not write to them."""
     is_broken: bool = False
     """The draft model has no numbers for its committed tokens: nothing is drafted for it."""
     parked_at: int = -1
@@ -67,21 +74,30 @@ class Row:
     def drop_cache(self) -> list[int]:
         """Give up all KV; return the blocks."""
         blocks, self.block_ids = self.block_ids, []
-        self.cached, self.num_agreed = [], 0
+        self.cached, self.num_agreed, self.num_published = [], 0, 0
         return blocks
 
 
 class DrafterRows:
-    """Rows by id, and the blocks they own.
+    """Rows by id, and the blocks they list.
 
     Args:
         num_blocks: Blocks of the pool.
         block_size: Tokens a block holds.
+        fingerprint: Of the weights.
+        prefix_cache: Whether rows that begin alike share blocks.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, *, fingerprint: str = "", prefix_cache: bool = True
+    ) -> None:
+        self.num_hit_tokens = 0
+        """Committed tokens that rows found in published blocks, and were not fed."""
+        self.shares = True
+        """Whether rows of this step may share; those of a measurement must be fed."""
         self._rows: dict[RowId, Row] = {}
-        self._blocks = BlockAllocator(num_blocks, block_size)
+        self._blocks = PrefixCache(num_blocks, block_size, is_on=prefix_cache)
+        self._fingerprint = fingerprint
         self._num_returns = 0
         """Times that a row gave blocks back; one that found no room waits for the next time."""
 
@@ -91,9 +107,19 @@ class DrafterRows:
         return len(self._rows)
 
     @property
+    def block_size(self) -> int:
+        """Tokens a block holds."""
+        return self._blocks.block_size
+
+    @property
     def num_blocks_used(self) -> int:
         """Blocks in use."""
         return self._blocks.num_used
+
+    @property
+    def num_blocks_cached(self) -> int:
+        """Blocks that no row lists and that rows to come may find."""
+        return self._blocks.num_cached
 
     def open(self, row_id: RowId, row: Row) -> None:
         """Open a row; one that is open already starts over."""
@@ -123,6 +149,46 @@ class DrafterRows:
         row.sampling.set_committed(planned.base_len, planned.new_token_ids)
         return row
 
+    def look_up(self, row: Row) -> bytes | None:
+        """Give a row, which is cut to what is committed, the published blocks that follow that.
+
+        They end below its last committed token: that is always fed, into a block of its own. So no
+        row writes to a block of others.
+
+        Returns:
+            The key of the next block that it might share; None: it has all but a part of one.
+        """
+        size, length = self._blocks.block_size, row.sampling.num_tokens
+        if row.num_agreed < row.num_published * size:
+            # What was said to be committed is to be written anew.
+            self._give_back(row.drop_cache())
+            row.block_keys.clear()
+        first, last = row.num_agreed // size, (length - 1) // size
+        if first >= last or not (self._blocks.is_on and self.shares):
+            return None
+        found = self._blocks.find(self._key(row, index) for index in range(first, last))
+        if found:
+            self._blocks.share(found)
+            self._blocks.free(row.block_ids[first:])
+            row.block_ids[first:] = found
+            end = (first + len(found)) * size
+            row.cached += [row.token(position) for position in range(row.num_agreed, end)]
+            self.num_hit_tokens += end - row.num_agreed
+            row.num_agreed = end
+            row.num_published = first + len(found)
+        index = first + len(found)
+        return self._key(row, index) if index < last else None
+
+    def publish(self, row: Row) -> None:
+        """Let others have the full blocks of a row, as far as it will not write to them again."""
+        size = self._blocks.block_size
+        num_full = min(row.num_agreed, row.sampling.num_tokens - 1) // size
+        if num_full <= row.num_published or not (self._blocks.is_on and self.shares):
+            return
+        for index in range(row.num_published, num_full):
+            self._blocks.publish(row.block_ids[index], self._key(row, index))
+        row.num_published = num_full
+
     def reserve(self, row: Row, num_positions: int) -> bool:
         """Give a row blocks for that many positions.
 
@@ -145,7 +211,16 @@ class DrafterRows:
     def give_up(self, row: Row) -> None:
         """Drop the KV of a row that the model has no numbers for, and never feed it again."""
         row.is_broken = True
+        self._blocks.withdraw(row.block_ids)
         self._give_back(row.drop_cache())
+
+    def _key(self, row: Row, index: int) -> bytes:
+        """Key of a full block of committed tokens, hashed once."""
+        keys, size = row.block_keys, self._blocks.block_size
+        if len(keys) <= index:
+            tokens = [row.token(p) for p in range(len(keys) * size, (index + 1) * size)]
+            extend_keys(keys, tokens, size, salt=row.salt, fingerprint=self._fingerprint)
+        return keys[index]
 
     def _give_back(self, block_ids: list[int]) -> None:
         self._num_returns += bool(block_ids)

@@ -28,8 +28,13 @@ from tests.core_model import CoreModel
 from tests.plan_checks import CONTEXT
 from tests.worker_doubles import VOCAB
 
+PROMPTS = st.one_of(
+    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=20),
+    st.integers(1, 20).map(range),  # they begin alike
+    st.tuples(st.integers(1, 19), st.integers(0, 3)).map(lambda cut: [*range(cut[0]), cut[1]]),
+)
 REQUESTS = st.tuples(
-    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=20).map(tuple),
+    PROMPTS.map(tuple),
     st.integers(1, 20),
     st.sampled_from((None, None, None, 0, 2)),
     st.sampled_from((0, 0, -3, 5)),
@@ -46,11 +51,26 @@ class CoreMachine(RuleBasedStateMachine):
         k=st.sampled_from((4, 0, 1, 7)),
         num_blocks=st.sampled_from((10, 7, 60)),
         drafter_context=st.sampled_from((CONTEXT, 20)),
+        prefix_cache=st.sampled_from((True, True, False)),
         requests=st.lists(REQUESTS, min_size=2, max_size=8),
     )
-    def start(self, num_batches, max_batch_size, k, num_blocks, drafter_context, requests):
+    def start(
+        self,
+        num_batches,
+        max_batch_size,
+        k,
+        num_blocks,
+        drafter_context,
+        prefix_cache,
+        requests,
+    ):
         mode = Mode(num_batches, max_batch_size, k)
-        self.model = CoreModel(mode, num_blocks=num_blocks, drafter_context=drafter_context)
+        self.model = CoreModel(
+            mode,
+            num_blocks=num_blocks,
+            drafter_context=drafter_context,
+            prefix_cache=prefix_cache,
+        )
         self.submit(requests)
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=3))
@@ -196,6 +216,12 @@ TestCoreMachine.settings = settings(max_examples=60, stateful_step_count=25, dea
 TestCoreMachine = pytest.mark.timeout(60)(TestCoreMachine)
 
 
+def some_prompt(rng: random.Random) -> tuple[int, ...]:
+    """Half of them begin alike."""
+    prompt = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 20)))
+    return prompt if rng.random() < 0.5 else (*range(rng.randint(1, 16)), *prompt[:4])
+
+
 def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
     """Two hundred requests and thousands of events that one seed picks."""
     rng = random.Random(seed)
@@ -208,7 +234,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
     )
 
     def submit():
-        prompt = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 20)))
+        prompt = some_prompt(rng)
         k, priority = rng.choice((None, None, None, 0, 2)), rng.choice((0, 0, -3, 5))
         model.submit(prompt, rng.randint(1, 20), k, priority)
 
@@ -281,6 +307,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
             model.bring_verifier_up()
         model.check()
     model.run_dry()
+    assert model.core.counters.num_prefix_hits > 0
     return model
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from minedraft.blocks import BlockAllocator
+from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
@@ -40,7 +40,7 @@ class Coins:
     """A pool: who sits out, and the drafts that fit for everybody else."""
 
     def __init__(self, blocked: set[int], num_fit: int) -> None:
-        self.blocks = BlockAllocator(0, 4)
+        self.blocks = PrefixCache(0, 4)
         self.blocked, self.num_fit = blocked, num_fit
         self.calls: list[tuple[str, int, int]] = []
 

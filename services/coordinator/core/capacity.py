@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from minedraft.errors import InvalidRequestError, QueueFullError
 
 if TYPE_CHECKING:
-    from minedraft.blocks import BlockAllocator
+    from minedraft.prefix import PrefixCache
     from minedraft.services.coordinator.core.request import Request
 
 
@@ -30,12 +30,12 @@ def check_queue(num_waiting: int, count: int, max_waiting: int) -> None:
         )
 
 
-def fits(request: Request, blocks: BlockAllocator) -> bool:
+def fits(request: Request, blocks: PrefixCache) -> bool:
     """Whether a pool can hold a request when it is alone there."""
     return blocks.blocks_for(request.max_num_computed) <= blocks.num_blocks
 
 
-def too_large(request: Request, blocks: BlockAllocator) -> InvalidRequestError:
+def too_large(request: Request, blocks: PrefixCache) -> InvalidRequestError:
     """Build the error for a request that a pool can never hold."""
     return InvalidRequestError(
         f"prompt of {len(request.prompt_token_ids)} and max_tokens {request.max_tokens} "

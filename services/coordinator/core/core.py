@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from minedraft.blocks import BlockAllocator
 from minedraft.errors import DuplicateRequestError
+from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.answers import read_answer
 from minedraft.services.coordinator.core.capacity import check_queue, fits, too_large
 from minedraft.services.coordinator.core.costs import Costs
@@ -51,6 +51,7 @@ class Core:
         max_waiting: Longest queue.
         policy: Name of what decides how many tokens each request drafts and feeds in a step.
         step_timeout_s: What a worker may take for a step; bounds the wait for drafts.
+        prefix_cache: Whether requests that begin alike share blocks.
     """
 
     def __init__(
@@ -61,9 +62,11 @@ class Core:
         max_waiting: int = 1024,
         policy: str = "fixed",
         step_timeout_s: float = math.inf,
+        prefix_cache: bool = True,
     ) -> None:
         self.mode = mode
         self.max_waiting = max_waiting
+        self._has_prefix_cache = prefix_cache
         self._table = RequestTable(mode.num_batches, mode.max_batch_size)
         self._counters = Counters()
         self.sources = Sources()
@@ -138,7 +141,8 @@ class Core:
             Live requests that its KV pool can never hold; the caller ends them (`too_large`).
         """
         self._verifier = info
-        self._table.blocks = BlockAllocator(info.num_blocks, info.block_size)
+        blocks = PrefixCache(info.num_blocks, info.block_size, is_on=self._has_prefix_cache)
+        self._table.use(blocks, info.weights_fingerprint)
         return [r for r in self._table.live.values() if not fits(r, self.blocks)]
 
     def step_failed(self) -> list[Request]:
@@ -266,6 +270,8 @@ class Core:
         self._verifying.answer(step.batch)  # even if it makes no sense
         answer = read_answer(step, result, self._verifier.vocab_size)
         # Counted only now: an answer that made no sense leaves no trace.
+        if answer.num_broken_rows:
+            self._table.prefixes.distrust(step.orphans)  # the row may be of one that has ended
         self._table.end_step(step.batch, step.step_id)
         self._verifying.end(step.batch)
         self.sources.verified(step, result)
@@ -276,6 +282,7 @@ class Core:
         outcomes = [
             settle(request, row, keep) for request, row in answer.rows if row.token_ids or row.error
         ]
+        self._table.prefixes.computed(answer.rows, outcomes)
         for outcome in outcomes:
             self._counters.num_output_tokens += outcome.num_committed_tokens
             if outcome.reason is not None:
@@ -300,7 +307,7 @@ class Core:
         return self._table.live
 
     @property
-    def blocks(self) -> BlockAllocator:
+    def blocks(self) -> PrefixCache:
         """KV blocks of the verifier's pool. Read only."""
         return self._table.blocks
 
@@ -312,7 +319,13 @@ class Core:
     @property
     def counters(self) -> Counters:
         """Totals. Read only."""
-        self._counters.num_preemptions = self._table.num_preemptions
+        counters, prefixes = self._counters, self._table.prefixes
+        counters.num_preemptions = self._table.num_preemptions
+        counters.num_prefix_hits = prefixes.num_hits
+        counters.num_prefix_hit_tokens = prefixes.num_hit_tokens
+        counters.num_evicted_blocks = prefixes.num_evicted_blocks
+        counters.num_peak_blocks = self._planner.reserved.peak
+        counters.num_peak_blocks_for_all = self._planner.reserved.peak_for_all
         return self._counters
 
     @property

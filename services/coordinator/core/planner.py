@@ -12,6 +12,7 @@ from minedraft.errors import ProtocolError
 from minedraft.plans import DraftPlan, VerifyPlan
 from minedraft.services.coordinator.core.draft_source import Place
 from minedraft.services.coordinator.core.request import Phase
+from minedraft.services.coordinator.core.reserved import Reserved
 from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step import Step
 from minedraft.services.coordinator.core.step_view import Limits
@@ -63,6 +64,8 @@ class Planner:
         self._costs = costs
         self._scheduler = Scheduler(policy, table, costs)
         self._prefill_budget = prefill_budget_tokens
+        self.reserved = Reserved()
+        """Peaks of the pool. Read only."""
         self._next_step = 1
 
     def plan(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
@@ -85,6 +88,7 @@ class Planner:
             if on_trial and table.in_flight:
                 break  # no step runs beside its own
             yield from self._plan_batch(batch, mode, verifier)
+        self.reserved.look(table.blocks, table.live.values(), mode.num_draft_tokens)
         yield from self._plan_warm_ups(mode, verifier)
         yield from self._housekeeping()
 
@@ -113,7 +117,7 @@ class Planner:
         limits = self._limits(mode, verifier, drafter)
         table.begin_plan()
         rows = StepRows()
-        for group in apart(table.members(batch)):
+        for group in apart(table.members_to_plan(batch)):
             rows = self._scheduler.schedule(batch, group, limits)
             if rows.verify_rows:
                 break
@@ -131,6 +135,7 @@ class Planner:
         )
         self._next_step += 1
         table.in_flight[batch] = step
+        table.prefixes.begin_step(step)
         yield self._draft_plan(step, rows, drafter), self._verify_plan(step, rows)
 
     def _limits(self, mode: Mode, verifier: ModelInfo, drafter: DraftSource | None) -> Limits:

@@ -142,6 +142,12 @@ class Request:
     """Steps with this request in them at which the verifier failed since it last decoded."""
     num_deaths: int = 0
     """Verifier processes that died with this request in flight since it last decoded."""
+    block_keys: list[bytes] = field(default_factory=list)
+    """Keys of its first full blocks, as far as they were asked for."""
+    num_published: int = 0
+    """Blocks of `block_ids` that others may share, as far as it knows."""
+    num_reached: int = 0
+    """Most positions that ever had KV in this service."""
     max_token_id: int = 0
     """Largest committed id: a drafter with a smaller (less padded) vocabulary cannot take it."""
     rank: tuple[int, int] = field(init=False)
@@ -198,6 +204,14 @@ class Request:
             return tuple(self.output_token_ids[start - num_prompt :])
         return self.prompt_token_ids[start:] + tuple(self.output_token_ids)
 
+    def tokens_between(self, start: int, end: int) -> tuple[int, ...]:
+        """Committed tokens of positions [start, end)."""
+        num_prompt = len(self.prompt_token_ids)
+        if end <= num_prompt:
+            return self.prompt_token_ids[start:end]
+        output = self.output_token_ids[max(start - num_prompt, 0) : end - num_prompt]
+        return self.prompt_token_ids[start:] + tuple(output)
+
     def commit(self, token_ids: Sequence[int]) -> None:
         """Append verified tokens and note that all but the last have KV."""
         if self.phase is Phase.PREFILLING:
@@ -220,5 +234,6 @@ class Request:
     def reset_worker_state(self) -> None:
         """Forget what the workers know; blocks must have been freed."""
         self.row_id = RowId(0)
-        self.num_computed = self.num_blocks_sent = self.verifier_len = 0
+        self.num_reached = max(self.num_reached, self.num_computed)
+        self.num_computed = self.num_blocks_sent = self.num_published = self.verifier_len = 0
         self.block_ids, self.drafter_lens, self.behind = [], {}, {}

@@ -12,9 +12,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from minedraft.blocks import BlockAllocator
-from minedraft.errors import StateError
+from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.prefixes import Prefixes
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.waiting import WaitingQueue
 from minedraft.types import RowId
@@ -42,7 +42,8 @@ class RequestTable:
         self.waiting = WaitingQueue()
         self.live: dict[RequestId, Request] = {}
         self.batches = BatchManager(num_batches, max_batch_size)
-        self.blocks = BlockAllocator(0, 1)
+        self.blocks = PrefixCache(0, 1)
+        self.prefixes = Prefixes()
         self.in_flight: dict[int, Step] = {}
         """By batch: at most one."""
         self.num_preemptions = 0
@@ -68,6 +69,28 @@ class RequestTable:
         found = [self.live[request_id] for request_id in self.batches.members(batch)]
         return sorted(found, key=_by_rank)
 
+    def use(self, blocks: PrefixCache, fingerprint: str = "") -> None:
+        """Give blocks of another pool from now on; no request has any.
+
+        Args:
+            blocks: Of the verifier.
+            fingerprint: Of its weights.
+        """
+        self.blocks = blocks
+        self.prefixes.use(blocks, fingerprint)
+
+    def members_to_plan(self, batch: int) -> list[Request]:
+        """Members of a batch, but for those that wait for what a step in flight computes.
+
+        Those that prefill get the blocks that are there already.
+        """
+        look_up = self.prefixes.look_up
+        return [
+            request
+            for request in self.members(batch)
+            if request.phase is Phase.READY or look_up(request)
+        ]
+
     def enqueue(self, request: Request) -> None:
         """A new request waits."""
         self.live[request.request_id] = request
@@ -77,7 +100,8 @@ class RequestTable:
         """Move waiting requests, in their order, into batches while places and blocks last.
 
         An admission promises blocks for all committed tokens and the next one. They stay free
-        until the request has them: it allocates them chunk by chunk, in steps to come.
+        until the request has them: it allocates them chunk by chunk, in steps to come. Those that
+        the prefix cache has it gets at once.
 
         Args:
             batch: The batch whose next step is being planned.
@@ -92,10 +116,13 @@ class RequestTable:
                 num_owed = self._count_owed()
             # One block of slack for each running request, so that admission does not cause the
             # preemption of those already running.
-            need = self._prompt_blocks(request)
-            if need + num_owed + self.num_running > self.blocks.num_free and self.num_running:
+            found = self.prefixes.match(request)
+            need = self._prompt_blocks(request) - len(found)
+            num_taken = need + self.blocks.num_idle(found)
+            if num_taken + num_owed + self.num_running > self.blocks.num_free and self.num_running:
                 return
             num_owed += need
+            self.prefixes.adopt(request, found)
             self.waiting.take()
             self.batches.add(request.request_id, target)
             request.advance(Event.ADMIT)
@@ -113,16 +140,23 @@ class RequestTable:
         """Begin a plan; no request is in it yet."""
         self._planned.clear()
         self._promised_bound = self._num_promised = None
+        self.prefixes.begin_plan()
 
     def allocate(self, request: Request, num_positions: int) -> bool:
         """Give `request` blocks for committed tokens and a place in the plan being made.
 
         Returns:
-            False: it must sit this step out, or was itself preempted.
+            False: it must sit this step out, or was itself preempted. One that prefills also sits
+            it out if another member feeds its next block.
         """
         blocks = self.blocks
+        is_prefilling = request.phase is Phase.PREFILLING
+        if is_prefilling and self.prefixes.is_planned(request):
+            return False
         if num_positions <= len(request.block_ids) * blocks.block_size:
             self._planned.add(request.row_id)
+            if is_prefilling:
+                self.prefixes.plan(request, num_positions)
             return True
         need = blocks.blocks_for(num_positions) - len(request.block_ids)
         while need > blocks.num_free:
@@ -134,6 +168,8 @@ class RequestTable:
                 return False
         request.block_ids += blocks.allocate(need)
         self._planned.add(request.row_id)
+        if is_prefilling:
+            self.prefixes.plan(request, num_positions)
         return True
 
     def allocate_drafts(self, request: Request, num_draft_tokens: int) -> int:
@@ -176,6 +212,7 @@ class RequestTable:
         if step is None or step.step_id != step_id:
             return None
         del self.in_flight[batch]
+        self.prefixes.end_step(step)
         self.blocks.free(step.orphans)
         self._verifier_closes += step.orphan_rows
         return step
@@ -184,11 +221,13 @@ class RequestTable:
         """The verifier lost everything: whoever was running waits again, in the old order."""
         self.in_flight.clear()
         self._verifier_closes.clear()
-        self.blocks = BlockAllocator(0, 1)
+        self.use(PrefixCache(0, 1))
         running = [r for r in self.live.values() if r.phase is not Phase.WAITING]
         for request in running:
             self.batches.remove(request.request_id)
             self._requeue(request)
+        for request in self.live.values():
+            request.block_keys.clear()  # the next verifier may have another block size
 
     def forget_source(self, source: int) -> None:
         """A draft source knows no row (any more)."""
@@ -212,12 +251,20 @@ class RequestTable:
         return tuple(self._drafter_closes)
 
     def check(self) -> None:
-        """Raise if an invariant is broken: blocks have one owner each, batches hold."""
+        """Raise if an invariant is broken: blocks are referenced by who lists them, batches hold.
+
+        Raises:
+            StateError: says which.
+        """
         self.batches.check()
-        owned = [block for request in self.live.values() for block in request.block_ids]
-        owned += [block for step in self.in_flight.values() for block in step.orphans]
-        if len(owned) != len(set(owned)) or len(owned) != self.blocks.num_used:
-            raise StateError(f"{self.blocks.num_used} blocks in use, {len(owned)} owned")
+        size, requests, steps = self.blocks.block_size, self.live.values(), self.in_flight.values()
+        self.blocks.check(
+            [*(request.block_ids for request in requests), *(step.orphans for step in steps)],
+            [
+                *(request.num_computed // size for request in requests),
+                *(len(step.orphans) for step in steps),
+            ],
+        )
 
     def _prompt_blocks(self, request: Request) -> int:
         """Blocks that a request lacks for its committed tokens and the next one."""

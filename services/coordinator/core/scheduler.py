@@ -24,7 +24,7 @@ from minedraft.services.coordinator.core.wire_rows import StepRows, wants_drafts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from minedraft.blocks import BlockAllocator
+    from minedraft.prefix import PrefixCache
     from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.decision import Decision
     from minedraft.services.coordinator.core.policy import StepPolicy
@@ -38,7 +38,7 @@ class Pool(Protocol):
     """Who gives requests KV blocks: the request table."""
 
     @property
-    def blocks(self) -> BlockAllocator:
+    def blocks(self) -> PrefixCache:
         """The verifier's blocks. Read only."""
 
     def allocate(self, request: Request, num_positions: int) -> bool:

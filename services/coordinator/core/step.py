@@ -30,6 +30,8 @@ class Step:
     """Whether the drafter has said that it is done."""
     began_early: bool = False
     """Whether the verifier began it before that: drafts that it lacks came late, or never."""
+    block_keys: tuple[bytes, ...] = ()
+    """Keys of the blocks that it fills with prompts."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
     orphan_rows: list[RowId] = field(default_factory=list)

@@ -66,7 +66,7 @@ class StepRows:
         num_tokens = request.num_tokens
         known = request.drafter_lens.get(source)
         if known is None:
-            self.draft_opens.append(_open(request))
+            self.draft_opens.append(_open(request, request.cache_salt))
             known = num_tokens
         self.draft_rows.append(DraftRow(request.row_id, num_tokens, request.tail(known), k))
         request.drafter_lens[source] = num_tokens
@@ -125,11 +125,12 @@ def wants_drafts(request: Request, limits: Limits) -> bool:
     )
 
 
-def _open(request: Request) -> OpenRow:
+def _open(request: Request, cache_salt: str = "") -> OpenRow:
     return OpenRow(
         row_id=request.row_id,
         prompt_token_ids=request.prompt_token_ids,
         output_token_ids=tuple(request.output_token_ids),
         params=request.params,
         debug=request.debug,
+        cache_salt=cache_salt,
     )

@@ -57,6 +57,7 @@ def exposition(status: Status, spans: Sequence[Span]) -> str:
     gauge("requests_waiting", "Requests that wait for a place.", status.num_waiting)
     gauge("kv_blocks", "KV blocks of the verifier.", status.num_blocks)
     gauge("kv_blocks_used", "Of them, in use.", status.num_blocks_used)
+    gauge("kv_blocks_cached", "Others, in the prefix cache.", status.num_blocks_cached)
     gauge("resident_bytes", "Resident memory of the coordinator.", status.rss_bytes)
     metric("workers_connected", "gauge", "Workers that have joined.", _connected(status))
     gauge(
@@ -82,6 +83,8 @@ def exposition(status: Status, spans: Sequence[Span]) -> str:
         totals.num_behind_rows,
     )
     counter("preemptions_total", "Requests preempted.", totals.num_preemptions)
+    counter("prefix_hit_tokens_total", "Not fed: they were cached.", totals.num_prefix_hit_tokens)
+    counter("evicted_blocks_total", "Cached blocks taken again.", totals.num_evicted_blocks)
     counter("log_lines_dropped_total", "Log lines not written.", status.num_log_lines_dropped)
     return "\n".join([*lines, ""])
 

@@ -50,14 +50,33 @@ def test_broken_numbers_are_shown_once_there_were_any():
     )
 
 
+def test_the_prefix_cache_is_shown_once_it_was_of_use():
+    status = Status(IDENTITY, Mode(2, 8, 4), num_blocks=90, num_blocks_used=5, num_blocks_cached=7)
+    assert "KV blocks 5 of 90, 7 more cached" in shown(status)
+    assert "prefix cache" not in shown(status)
+    counters = Counters(num_prefix_hits=3, num_prefix_hit_tokens=700, num_evicted_blocks=2)
+    assert "prefix cache: 3 hits, 700 tokens not fed, 2 blocks evicted" in shown(
+        replace(status, counters=counters)
+    )
+
+
+def test_the_most_blocks_held_are_shown_once_there_were_any():
+    status = Status(IDENTITY, Mode(2, 8, 4))
+    assert "held" not in shown(status)
+    counters = Counters(num_peak_blocks=40, num_peak_blocks_for_all=44)
+    assert "most KV blocks held: 40; 44 with drafts of all batches at once" in shown(
+        replace(status, counters=counters)
+    )
+
+
 def test_what_a_drafter_holds_is_shown_once_it_is_known():
     worker = WorkerStatus("drafter", "h:1", connected=True, identity=IDENTITY, model=MODEL)
     status = Status(IDENTITY, Mode(2, 8, 4), workers=(worker,))
     assert "blocks, " not in shown(status)
     on = replace(worker, model=replace(MODEL, device="cpu EPYC x2"))
     assert "cpu EPYC x2" in shown(replace(status, workers=(on,)))
-    known = replace(worker, usage=WorkerUsage(1024, 37, 412 * 2**20))
-    assert "37 of 1024 blocks, 412 MiB" in shown(replace(status, workers=(known,)))
+    known = replace(worker, usage=WorkerUsage(1024, 37, 412 * 2**20, 8))
+    assert "37 of 1024 blocks, 8 more cached, 412 MiB" in shown(replace(status, workers=(known,)))
 
 
 def shown(status):

@@ -22,6 +22,7 @@ def test_a_status_survives_the_wire():
         num_running=2,
         num_blocks=3,
         num_blocks_used=4,
+        num_blocks_cached=3,
         workers=(
             WorkerStatus(
                 "drafter",

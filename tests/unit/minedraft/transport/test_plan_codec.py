@@ -278,10 +278,22 @@ def test_no_synthetic_acceptance_and_zero_are_told_apart(rate):
 
 
 def test_the_verifier_never_hears_what_is_for_drafters_only():
-    row = OpenRow(RowId(1), (1,), (2,), RowParams(), DebugOptions((7, 8), 0.5))
+    row = OpenRow(RowId(1), (1,), (2,), RowParams(), DebugOptions((7, 8), 0.5), "a secret")
     message = wire(plan_codec.verify_plan_to_proto(VerifyPlan(1, 0, 0, opens=(row,))))
     (opened,) = plan_codec.verify_plan_from_proto(message).opens
-    assert opened.debug is None
+    assert (opened.debug, opened.cache_salt) == (None, "")
+    drafting = wire(plan_codec.draft_plan_to_proto(DraftPlan(1, 0, 1, opens=(row,))))
+    assert plan_codec.draft_plan_from_proto(drafting).opens == (row,)
+
+
+def test_a_plan_with_a_salt_over_128_bytes_is_refused():
+    def told(salt):
+        row = OpenRow(RowId(1), (1,), (), RowParams(), cache_salt=salt)
+        return plan_codec.draft_plan_to_proto(DraftPlan(1, 0, 1, opens=(row,)))
+
+    assert plan_codec.draft_plan_from_proto(told("\u00e9" * 64)).opens[0].cache_salt
+    with pytest.raises(ProtocolError, match=r"cache_salt=130 bytes: want 0..128"):
+        plan_codec.draft_plan_from_proto(told("\u00e9" * 65))
 
 
 @pytest.mark.parametrize(

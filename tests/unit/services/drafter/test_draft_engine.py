@@ -228,3 +228,45 @@ def test_without_q_only_ids_travel():
     drafter = Drafter()
     drafter.step([row()], opens=[opened()])
     assert drafter.packets[0].rows[0].q == ()
+
+
+def test_of_rows_that_begin_alike_one_feeds_and_the_others_find_it_in_their_next_step():
+    drafter = Drafter()
+    prompt = tuple(range(1, 14))
+    ids = range(1, 5)
+    opens = [opened(row_id, prompt) for row_id in ids]
+    first = drafter.step([row(row_id, 13, k=0) for row_id in ids], opens=opens)
+    assert (drafter.runner.num_fed, first.num_behind) == (13, 3)
+    second = drafter.step([row(row_id, 14, (7,), k=2) for row_id in ids])
+    assert second.num_behind == 0
+    assert [drafter.drafts(row_id) for row_id in ids] == [continuation([*prompt, 7], 2)] * 4
+    assert drafter.runner.num_fed == 13 + 1 + 3 * 2 + 4, "twelve of the tokens were found"
+
+
+def test_rows_that_are_drafted_for_wait_for_no_other():
+    drafter = Drafter()
+    prompt = tuple(range(1, 14))
+    drafter.step(
+        [row(row_id, 13, k=2) for row_id in (1, 2)],
+        opens=[opened(row_id, prompt) for row_id in (1, 2)],
+    )
+    assert drafter.drafts(1) == drafter.drafts(2) == continuation(prompt, 2)
+
+
+def test_a_row_that_stays_behind_for_lack_of_room_holds_up_no_other():
+    drafter = Drafter(num_blocks=4)
+    prompt = tuple(range(1, 18))  # more than there is
+    drafter.step([row(1, 17, k=0)], opens=[opened(1, prompt)])
+    drafter.step(
+        [row(1, 17, k=0), row(2, 9, k=0)], opens=[opened(2, prompt[:9]), opened(3, (1, 2))]
+    )
+    drafter.step([row(2, 10, (3,), k=2)])
+    assert drafter.drafts(2) == continuation([*prompt[:9], 3], 2)
+
+
+def test_without_the_prefix_cache_every_row_is_fed():
+    drafter = Drafter(prefix_cache=False)
+    prompt = tuple(range(1, 14))
+    for row_id in (1, 2):
+        drafter.step([row(row_id, 13, k=0)], opens=[opened(row_id, prompt)])
+    assert drafter.runner.num_fed == 26

@@ -172,6 +172,105 @@ def test_reset_forgets_all():
     assert (rows.num_rows, rows.num_blocks_used) == (0, 0)
 
 
+# -- prefixes -------------------------------------------------------------------------------
+
+
+def opened(rows: DrafterRows, row_id: int, prompt, salt="") -> Row:
+    row = Row(SamplingRow(RowParams(), prompt, ()), salt=salt)
+    rows.open(RowId(row_id), row)
+    return row
+
+
+def fill(rows: DrafterRows, row: Row) -> int:
+    """What the engine does; return how many tokens were fed."""
+    row.missing()
+    rows.look_up(row)
+    tokens = row.missing()
+    assert rows.reserve(row, len(row.cached) + len(tokens))
+    row.cached += tokens
+    row.num_agreed = len(row.cached)
+    rows.publish(row)
+    return len(tokens)
+
+
+@pytest.mark.parametrize(("length", "num_fed"), [(1, 1), (3, 3), (4, 4), (5, 1), (8, 4), (9, 1)])
+def test_a_row_finds_whole_blocks_below_its_last_token(length, num_fed):
+    rows = DrafterRows(20, 4)
+    prompt = tuple(range(length))
+    assert fill(rows, opened(rows, 1, prompt)) == length
+    again = opened(rows, 2, prompt)
+    assert fill(rows, again) == num_fed
+    assert again.cached == list(prompt)
+    assert rows.num_hit_tokens == length - num_fed
+
+
+def test_a_row_finds_what_one_that_is_closed_has_left():
+    rows = DrafterRows(20, 4)
+    fill(rows, opened(rows, 1, range(9)))
+    rows.close(RowId(1))
+    assert (rows.num_blocks_used, rows.num_blocks_cached) == (0, 2)
+    assert fill(rows, opened(rows, 2, range(9))) == 1
+    assert (rows.num_blocks_used, rows.num_blocks_cached) == (3, 0)
+
+
+def test_drafts_are_never_found():
+    rows = DrafterRows(20, 4)
+    row = opened(rows, 1, (1, 2, 3))
+    fill(rows, row)
+    row.cached += [4, 5, 6, 7, 8, 9]  # drafts, which fill two blocks
+    row.block_ids += rows._blocks.allocate(2)
+    rows.publish(row)
+    rows.close(RowId(1))
+    assert rows.num_blocks_cached == 0
+
+
+def test_the_block_of_the_last_committed_token_is_not_found_for_it_is_fed_again():
+    rows = DrafterRows(20, 4)
+    row = opened(rows, 1, (1, 2, 3, 4))
+    fill(rows, row)
+    rows.close(RowId(1))
+    assert rows.num_blocks_cached == 0
+
+
+@pytest.mark.parametrize(("salt", "num_fed"), [("a", 1), ("b", 9), ("", 9)])
+def test_salts_keep_rows_apart(salt, num_fed):
+    rows = DrafterRows(20, 4)
+    fill(rows, opened(rows, 1, range(9), salt="a"))
+    assert fill(rows, opened(rows, 2, range(9), salt=salt)) == num_fed
+
+
+def test_what_a_row_without_numbers_published_is_found_by_nobody():
+    rows = DrafterRows(20, 4)
+    row, other = opened(rows, 1, range(9)), opened(rows, 2, range(9))
+    fill(rows, row)
+    fill(rows, other)
+    rows.give_up(other)
+    assert fill(rows, opened(rows, 3, range(9))) == 9
+
+
+def test_a_row_whose_committed_tokens_are_taken_back_writes_to_no_block_of_others():
+    rows = DrafterRows(20, 4)
+    row = Row(SamplingRow(RowParams(), (0,), range(1, 12)))
+    rows.open(RowId(1), row)
+    other = opened(rows, 2, range(12))
+    fill(rows, row)
+    fill(rows, other)
+    shared = set(other.block_ids[:2])
+    row.sampling.set_committed(6, (5,))
+    row.missing()
+    rows.look_up(row)
+    assert row.block_ids[1:] == []
+    assert fill(rows, row) == 2
+    assert not set(row.block_ids[1:]) & shared
+
+
+def test_without_the_cache_nothing_is_found():
+    rows = DrafterRows(20, 4, prefix_cache=False)
+    fill(rows, opened(rows, 1, range(9)))
+    rows.close(RowId(1))
+    assert (fill(rows, opened(rows, 2, range(9))), rows.num_blocks_cached) == (9, 0)
+
+
 # -- the cache against a list ---------------------------------------------------------------
 
 TOKENS = st.integers(0, 2)  # few, so that wrong drafts agree by chance

@@ -10,7 +10,7 @@ from tests.plan_checks import BUDGET
 from tests.worker_doubles import continuation
 
 SD, PSD = Mode(1, 4, 4), Mode(2, 4, 4)
-PROMPTS = [tuple(range(1, 2 + (i * 5) % 17)) for i in range(9)]
+PROMPTS = [tuple(range(i, i + 1 + (i * 5) % 17)) for i in range(9)]
 
 
 def serve(model: CoreModel, num_steps: int) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.blocks import BlockAllocator
 from minedraft.errors import StateError
+from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.step import Step
@@ -16,7 +16,7 @@ EPOCH = 1
 
 def table_of(*, num_batches=2, max_batch_size=4, num_blocks=10) -> RequestTable:
     table = RequestTable(num_batches, max_batch_size)
-    table.blocks = BlockAllocator(num_blocks, 4)
+    table.use(PrefixCache(num_blocks, 4))
     return table
 
 
@@ -25,7 +25,7 @@ def arrive(
 ) -> list[Request]:
     first = len(table.live)
     made = [
-        Request(RequestId(f"r{i}"), (1,) * num_prompt, RowParams(), 8, arrival=i, priority=priority)
+        Request(RequestId(f"r{i}"), (i,) * num_prompt, RowParams(), 8, arrival=i, priority=priority)
         for i in range(first, first + count)
     ]
     for request in made:
@@ -104,7 +104,7 @@ def test_an_admission_keeps_what_a_prompt_fed_in_chunks_still_needs():
 def test_one_that_is_admitted_again_is_promised_its_blocks_once():
     table, requests = crowded()
     assert table.allocate(requests[0], 5)  # r3 gives way
-    table.blocks = BlockAllocator(10, 4)
+    table.use(PrefixCache(10, 4))
     for request in requests[:3]:
         request.block_ids = table.blocks.allocate(1)
     late = arrive(table, 1, num_prompt=3)
@@ -153,7 +153,7 @@ def crowded(num_blocks: int = 4) -> tuple[RequestTable, list[Request]]:
     table = table_of(num_blocks=20)
     requests = arrive(table, 4, num_prompt=3)
     table.admit(0)
-    table.blocks = BlockAllocator(num_blocks, 4)  # admission would leave room for growth
+    table.use(PrefixCache(num_blocks, 4))  # admission would leave room for growth
     table.begin_plan()
     for request in requests:
         assert table.allocate(request, 4)
@@ -346,7 +346,7 @@ def test_check_finds_blocks_without_or_with_two_owners(broken):
         requests[0].block_ids.clear()
     else:
         requests[0].block_ids[:] = requests[1].block_ids
-    with pytest.raises(StateError, match="4 blocks in use"):
+    with pytest.raises(StateError, match=r"are listed, .* are counted"):
         table.check()
 
 
@@ -395,15 +395,16 @@ def serve(k: int, share: float) -> CoreModel:
     """Forty requests in two batches of eight, in a pool for a share of what sixteen need."""
     model = CoreModel(Mode(2, 8, k), num_blocks=int(16 * 8 * share), max_waiting=40)
     for index in range(40):
-        model.submit(tuple(range(8 + index % 9)), 16 + index % 5)  # seven to nine blocks
+        prompt = (index, *range(7 + index % 9))  # no two begin alike
+        model.submit(prompt, 16 + index % 5)  # seven to nine blocks
     steps = 0
     while model.live:
         model.rotate(lambda row_id, k, turn=steps: (row_id * 7 + turn) % (k + 1))
         model.check()
         steps += 1
     assert all(
-        output == continuation(tuple(range(8 + int(name[1:]) % 9)), len(output))
-        for name, output in model.outputs.items()
+        output == continuation((index, *range(7 + index % 9)), len(output))
+        for index, output in ((int(name[1:]), found) for name, found in model.outputs.items())
     )
     return model
 

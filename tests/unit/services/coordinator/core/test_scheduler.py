@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from minedraft.blocks import BlockAllocator
+from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.decision import Decision
 from minedraft.services.coordinator.core.policies.fixed import Fixed
@@ -44,7 +44,7 @@ class Pool:
     """Blocks for everybody but those who arrived as `blocked` says; `room` is left for drafts."""
 
     def __init__(self, *blocked: int, room: int = 100) -> None:
-        self.blocks = BlockAllocator(1000, 4)
+        self.blocks = PrefixCache(1000, 4)
         self.blocked, self.room = blocked, room
         self.asked: list[tuple[int, int]] = []
 
