@@ -112,6 +112,29 @@ class SwapStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CostStatus:
+    """Where it was first learned what steps cost; steps of requests correct it.
+
+    `cache`: a file of an earlier run; `measuring`: trial steps are under way; `trials`: they are
+    over; `live`: steps of requests; empty: nothing is known.
+    """
+
+    target: str = ""
+    draft: str = ""
+    num_trials: int = 0
+    """Trial steps that there were or are to do."""
+    num_trials_over: int = 0
+    """Of them, those that are done or given up."""
+    trial_ns: int = 0
+    """Device time of all that were done."""
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether trial steps are under way."""
+        return self.num_trials_over < self.num_trials
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The state of the coordinator."""
 
@@ -133,6 +156,7 @@ class Status:
     swaps: SwapStatus = field(default_factory=SwapStatus)
     num_log_lines_dropped: int = 0
     """Lines lost from the coordinator's log: its reader is slow or gone, or the disk is full."""
+    costs: CostStatus = field(default_factory=CostStatus)
 
     @property
     def is_idle(self) -> bool:

@@ -172,6 +172,8 @@ class DraftResult:
     """Rows that lack drafts because the draft model's logits for their tokens are not finite."""
     rows: tuple[DraftRowResult, ...] = ()
     """Rows of the plan that have no drafts, in its order."""
+    num_catch_up_tokens: int = 0
+    """Committed tokens that the draft model was fed, all rows together."""
 
     @property
     def num_behind(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from minedraft.admin import Status
+    from minedraft.admin import CostStatus, Status
 
 _COORDINATOR_GRACE_S = 12.0  # it lets live requests finish first
 _WORKER_GRACE_S = 8.0
@@ -63,6 +64,10 @@ class ClusterSpec:
     """Ranks of the verifier."""
     log_dir: str = ""
     """Directory for the logs; empty: a temporary one."""
+    cost_cache: str = ""
+    """Directory that keeps what steps cost; empty: nothing is kept."""
+    trial_s: float = 0.0
+    """Longest device time of trial steps, before the first request."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
     """Shared by all three: their certificate or token file holds every role."""
 
@@ -94,6 +99,8 @@ class ClusterSpec:
             drafter_cpus="",
             threads=min(num_threads, len(os.sched_getaffinity(0))),
             tp_size=1,
+            cost_cache="",
+            trial_s=0.0,
         )
 
 
@@ -143,6 +150,23 @@ class Cluster:
                     group.create_task(child.died(), name=f"watch-{child.name}")
         except ExceptionGroup as group_error:
             raise group_error.exceptions[0] from None
+
+    async def measured(self, on_progress: Callable[[CostStatus], None]) -> CostStatus:
+        """Wait until trial steps are over: done, or given up because a request came.
+
+        Args:
+            on_progress: Called now and then.
+
+        Returns:
+            What is known of costs then, or after a minute.
+        """
+        async with await Client.connect(self.address, security=self._spec.security) as client:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_JOIN_TIMEOUT_S):
+                    while (status := await client.status()).costs.is_measuring:
+                        on_progress(status.costs)
+                        await asyncio.sleep(_POLL_S)
+            return status.costs
 
     async def _start(self) -> None:
         # Before models are loaded for it; where the workers are, it is told later.
@@ -254,6 +278,8 @@ def coordinator_settings(
         "max_rows": min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_ROWS),
         # What a test drafter's requests say is its whole point.
         "debug_requests": spec.drafter_kind != "model",
+        "cost_cache": spec.cost_cache,
+        "trial_s": spec.trial_s,
         **asdict(spec.security),
     }
     return {**settings, "link": spec.link} if spec.link else settings

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from minedraft.cli.cluster import Cluster, ClusterSpec
+from minedraft.cli.measuring import show_measuring
 from minedraft.cli.models import resolve
 from minedraft.cli.options import DEFAULT_ADDRESS, DTYPE_HELP, KERNELS_HELP, err
 from minedraft.cpu import choose_dtype_here, remark_here
@@ -78,6 +79,16 @@ def serve(
     ] = "",
     drafter_cpus: Annotated[str, typer.Option(help="Cores of the drafter, for example 4.")] = "",
     log_dir: Annotated[str, typer.Option(help="Directory for the logs; default: a new one.")] = "",
+    cost_cache: Annotated[
+        str,
+        typer.Option(help="Directory that keeps what steps cost; default: costs in the cache."),
+    ] = "",
+    trial_s: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Longest time of trial steps, before the first request, if nothing is kept."
+        ),
+    ] = 10.0,
     security: SecurityConfig,
 ) -> None:
     """Start coordinator, drafter and verifier on this machine; Ctrl-C stops them."""
@@ -105,6 +116,8 @@ def serve(
         threads=threads,
         tp_size=tp_size,
         log_dir=log_dir,
+        cost_cache=cost_cache or find_cost_cache(),
+        trial_s=trial_s,
         security=security,
     )
     if spec.mode.num_draft_tokens and not draft:
@@ -141,7 +154,20 @@ async def _serve(spec: ClusterSpec) -> None:
         err.print(f"logs: {cluster.log_dir}", soft_wrap=True)
         err.print(f'serving at {cluster.address}; try: {called_as(sys.argv[0])} generate "Hello" '
                   f"-a {cluster.address}", soft_wrap=True)  # fmt: skip
-        await cluster.watch()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(show_measuring(cluster, err), name="measuring")
+            await cluster.watch()
+
+
+def find_cost_cache() -> str:
+    """Find the directory of the user that keeps what steps cost.
+
+    Raises:
+        ConfigError: there is no home, and MINEDRAFT_CACHE does not say where else.
+    """
+    from minedraft.hub.cache import cache_root
+
+    return str(cache_root() / "costs")
 
 
 def called_as(program: str) -> str:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from minedraft.admin import Status, WorkerStatus
+from minedraft.admin import CostStatus, Status, WorkerStatus
 from minedraft.cli.console import cell
 from minedraft.cli.options import DEFAULT_ADDRESS, Address, HttpProxy, connected, out
 from minedraft.security.config import SecurityConfig
@@ -132,6 +132,8 @@ def _totals(status: Status) -> list[str]:
             f"not finite: {counters.num_broken_rows} requests ended, drafts of "
             f"{counters.num_broken_drafts} rows lost: see docs/operations.md"
         )
+    if found := costs(status.costs):
+        lines.append(f"costs: {found}")
     swaps = status.swaps
     if swaps.num_done or swaps.num_failed:
         why = f", the last error: {swaps.last_error}" if swaps.last_error else ""
@@ -139,6 +141,21 @@ def _totals(status: Status) -> list[str]:
     if status.num_log_lines_dropped:
         lines.append(f"log: {status.num_log_lines_dropped} lines could not be written")
     return lines
+
+
+def costs(found: CostStatus) -> str:
+    """Say where the costs of steps were learned; empty: nothing is known."""
+    named = {"cache": "an earlier run", "live": "requests", "measuring": "trials under way"}
+    parts = [
+        f"{what} from {named.get(origin, origin)}"
+        for what, origin in (("target", found.target), ("drafter", found.draft))
+        if origin
+    ]
+    if found.num_trials:
+        parts.append(
+            f"{found.num_trials_over} of {found.num_trials} trials, {found.trial_ns / 1e9:.1f} s"
+        )
+    return ", ".join(parts)
 
 
 def _table(*columns: str) -> Table:

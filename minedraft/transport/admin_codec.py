@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from minedraft.admin import (
     BatchStatus,
+    CostStatus,
     Counters,
     Span,
     Status,
@@ -79,6 +80,9 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         swaps=admin_pb2.SwapStatus(
             **{name: getattr(status.swaps, name) for name in SwapStatus.__slots__}
         ),
+        costs=admin_pb2.CostStatus(
+            **{name: getattr(status.costs, name) for name in CostStatus.__slots__}
+        ),
     )
 
 
@@ -106,6 +110,7 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         rss_bytes=message.rss_bytes,
         num_log_lines_dropped=message.num_log_lines_dropped,
         swaps=SwapStatus(*(getattr(message.swaps, name) for name in SwapStatus.__slots__)),
+        costs=CostStatus(*(getattr(message.costs, name) for name in CostStatus.__slots__)),
     )
 
 

@@ -77,6 +77,7 @@ def draft_result_to_proto(result: DraftResult) -> drafter_pb2.DrafterSessionResp
             epoch=result.epoch,
             num_broken=result.num_broken,
             rows=[drafter_pb2.DraftRowResult(**row._asdict()) for row in result.rows],
+            num_catch_up_tokens=result.num_catch_up_tokens,
         )
     )
 
@@ -156,6 +157,7 @@ def _draft_result(message: drafter_pb2.DraftResult) -> DraftResult:
         rows=tuple(
             DraftRowResult(RowId(row.row_id), row.base_len, row.is_behind) for row in message.rows
         ),
+        num_catch_up_tokens=message.num_catch_up_tokens,
     )
     ranges.check_draft_result(result)
     return result

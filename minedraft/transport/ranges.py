@@ -101,6 +101,7 @@ def check_draft_result(result: DraftResult) -> None:
     _between("num_rows", result.num_rows, 0, most)
     _between("num_broken", result.num_broken, 0, most)
     _between("num_draft_tokens", result.num_draft_tokens, 0, most * MAX_DRAFT_TOKENS)
+    _between("num_catch_up_tokens", result.num_catch_up_tokens, 0, MAX_LEN)
     _check_timing(result.timing)
     for row in result.rows:
         _between("base_len", row.base_len, 1, MAX_LEN)

@@ -97,8 +97,22 @@ class Counters(_message.Message):
     num_peak_blocks_for_all: int
     def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ...) -> None: ...
 
+class CostStatus(_message.Message):
+    __slots__ = ("target", "draft", "num_trials", "num_trials_over", "trial_ns")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_FIELD_NUMBER: _ClassVar[int]
+    NUM_TRIALS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TRIALS_OVER_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_NS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    draft: str
+    num_trials: int
+    num_trials_over: int
+    trial_ns: int
+    def __init__(self, target: _Optional[str] = ..., draft: _Optional[str] = ..., num_trials: _Optional[int] = ..., num_trials_over: _Optional[int] = ..., trial_ns: _Optional[int] = ...) -> None: ...
+
 class GetStatusResponse(_message.Message):
-    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached")
+    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +127,7 @@ class GetStatusResponse(_message.Message):
     SWAPS_FIELD_NUMBER: _ClassVar[int]
     NUM_LOG_LINES_DROPPED_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_CACHED_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     mode: SetModeRequest
     batches: _containers.RepeatedCompositeFieldContainer[BatchStatus]
@@ -127,7 +142,8 @@ class GetStatusResponse(_message.Message):
     swaps: SwapStatus
     num_log_lines_dropped: int
     num_blocks_cached: int
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ...) -> None: ...
+    costs: CostStatus
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ...) -> None: ...
 
 class SetModeRequest(_message.Message):
     __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens", "shape")

@@ -120,7 +120,7 @@ class DraftRowResult(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., is_behind: bool = ...) -> None: ...
 
 class DraftResult(_message.Message):
-    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "epoch", "num_broken", "rows")
+    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "epoch", "num_broken", "rows", "num_catch_up_tokens")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +129,7 @@ class DraftResult(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_BROKEN_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CATCH_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     num_draft_tokens: int
@@ -137,7 +138,8 @@ class DraftResult(_message.Message):
     epoch: int
     num_broken: int
     rows: _containers.RepeatedCompositeFieldContainer[DraftRowResult]
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DraftRowResult, _Mapping]]] = ...) -> None: ...
+    num_catch_up_tokens: int
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DraftRowResult, _Mapping]]] = ..., num_catch_up_tokens: _Optional[int] = ...) -> None: ...
 
 class DrafterSessionResponse(_message.Message):
     __slots__ = ("result", "link_lost", "usage")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft.identity import draw_identity
+from minedraft.kept_forms import KeptForms
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.services.coordinator.core.core import Core
@@ -70,6 +71,7 @@ async def run(
         max_waiting=config.max_waiting_requests,
         step_timeout_s=config.step_timeout_s,
         prefix_cache=config.prefix_cache,
+        trial_s=config.trial_s,
     )
     engine = Engine(core, Timeline())
     identity = draw_identity()
@@ -115,21 +117,23 @@ async def run(
     async def watch_engine() -> None:
         await engine.failure
 
-    await serve(
-        config.listen,
-        register,
-        membership.run,
-        follow_readiness,
-        watch_engine,
-        *((texts.run,) if texts else ()),
-        max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
-        credentials=credentials,
-        health_address=config.health_listen,
-        drain=handler.drain,
-        grace_s=_LAST_EVENTS_S,
-        stop=stop,
-        on_bound=on_bound,
-    )
+    async with KeptForms(config.cost_cache, core.costs.seed, core.costs.forms) as kept:
+        await serve(
+            config.listen,
+            register,
+            membership.run,
+            follow_readiness,
+            watch_engine,
+            *((texts.run,) if texts else ()),
+            kept.run,
+            max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
+            credentials=credentials,
+            health_address=config.health_listen,
+            drain=handler.drain,
+            grace_s=_LAST_EVENTS_S,
+            stop=stop,
+            on_bound=on_bound,
+        )
 
 
 def _name(listen: str, pid: int) -> str:

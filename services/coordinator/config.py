@@ -63,6 +63,11 @@ class CoordinatorConfig:
     requests begin again. A quarter of it bounds the verifier's wait for drafts."""
     reconnect_s: float = 0.2
     """First pause before redialling a lost worker or re-forming a link. Grows to 30 s."""
+    cost_cache: str = ""
+    """Directory that keeps what steps cost. Empty: nothing is kept."""
+    trial_s: float = 10.0
+    """Longest device time of trial steps, which measure what steps cost before the first request.
+    0: none."""
     debug_requests: bool = False
     """Take requests with debug options, as `bench --synthetic-acceptance` sends them."""
     grace_s: float = 10.0
@@ -88,6 +93,7 @@ class CoordinatorConfig:
         _positive("step_timeout_s", self.step_timeout_s)
         _range("reconnect_s", self.reconnect_s, 0.01, _DAY_S)
         _range("grace_s", self.grace_s, 0.0, _DAY_S)
+        _range("trial_s", self.trial_s, 0.0, _DAY_S)
         links = (AUTO, *(transport.value for transport in Transport))
         if self.link not in links:
             raise ConfigError(f"link={self.link!r}, want one of {', '.join(links)}")

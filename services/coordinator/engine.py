@@ -92,7 +92,8 @@ class Engine:
         Raises:
             ProtocolError: the answer makes no sense; the session must end.
         """
-        self.timeline.verified(result)
+        if not self.core.trials.owns(result.step_id):
+            self.timeline.verified(result)
         for outcome in self.core.apply(result, self._walk):
             self._deliver(outcome)
         for source in self.core.sources.broken:
@@ -107,7 +108,8 @@ class Engine:
         """
         try:
             for draft, verify in self.core.plan():
-                self.timeline.planned(draft, verify)
+                if not self.core.trials.owns(verify.step_id):
+                    self.timeline.planned(draft, verify)
                 self._note_admissions(verify)
                 self._send(draft, verify)
         except Exception as err:
@@ -273,10 +275,11 @@ class Engine:
             ProtocolError: the answer makes no sense; the session must end.
         """
         is_warming = any(s.source_id == result.epoch for s in self.core.sources.warming)
-        if not is_warming:
+        is_trial = self.core.trials.owns(result.step_id)
+        if not is_warming and not is_trial:
             self.timeline.drafted(result)
         self.core.on_draft_result(result)
-        if is_warming:
+        if is_warming or is_trial:
             self.schedule()
         self._wake()
 

@@ -229,6 +229,7 @@ class Handler:
             rss_bytes=rss_bytes,
             num_log_lines_dropped=logs.num_dropped(),
             swaps=self._swapper.status,
+            costs=core.trials.status(),
         )
 
     def set_mode(self, mode: Mode) -> None:

@@ -113,6 +113,7 @@ class DraftEngine:
                 for item in batch
                 if not item.drafts
             ),
+            num_catch_up_tokens=sum(len(item.due) for item in batch),
         )
 
     def _catch_up(self, batch: Sequence[Drafting]) -> list[Drafting]:

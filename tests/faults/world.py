@@ -134,6 +134,7 @@ async def a_world(target, link: str, mode: tuple[int, int, int], hooks: Hooks):
             link=link,
             reconnect_s=0.02,
             grace_s=10.0,
+            trial_s=0.0,
         )
         address = await launch("coordinator", run_coordinator, config)
         world.watcher = await Client.connect(

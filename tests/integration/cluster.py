@@ -94,7 +94,9 @@ class Cluster:
     async def another_coordinator(self, config: CoordinatorConfig) -> AsyncIterator[Client]:
         """A second coordinator takes the workers over from the first, which ends."""
         await self.coordinator.stop()
-        service = Service(run_coordinator, replace(config, grace_s=0.1, reconnect_s=0.02))
+        service = Service(
+            run_coordinator, replace(config, grace_s=0.1, reconnect_s=0.02, trial_s=0.0)
+        )
         client = await Client.connect(await service.start())
         try:
             await until_up(client, with_drafter=False)
@@ -169,6 +171,7 @@ async def cluster(
         reconnect_s=0.02,
         debug_requests=True,
         grace_s=grace_s,
+        trial_s=0.0,
     )
     service = Service(run_coordinator, coordinator(config))
     address = await service.start()

@@ -65,6 +65,7 @@ async def secured_cluster(target: Path, security: dict[str, SecurityConfig], *, 
                 link=link,
                 reconnect_s=0.02,
                 grace_s=0.1,
+                trial_s=0.0,
                 security=security.get("coordinator", PLAIN),
             ),
         )

@@ -78,6 +78,7 @@ async def test_a_request_that_processes_die_of_is_given_up_and_the_others_are_se
             max_batch_size=4,
             reconnect_s=0.05,
             grace_s=0.1,
+            trial_s=0.0,
         )
         service = Service(run_coordinator, config)
         client = await Client.connect(await service.start(), retry=NO_RETRIES)

@@ -341,6 +341,7 @@ async def test_what_a_coordinator_sends_ends_its_session_and_no_worker(target_di
         config = CoordinatorConfig(
             listen=LOOPBACK, verifier=addresses[0], drafters=(addresses[1],), link="grpc",
             tokenizer=str(target_dir), reconnect_s=0.02, grace_s=0.1,
+            trial_s=0.0,
         )  # fmt: skip
         coordinator = Service(run_coordinator, config)
         client = await Client.connect(await coordinator.start(), retry=NO_RETRIES)

@@ -50,6 +50,7 @@ class Two:
             link="local",
             reconnect_s=0.02,
             grace_s=0.1,
+            trial_s=0.0,
         )
 
     async def stop_verifier(self) -> None:

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minedraft.errors import InvalidRequestError, QueueFullError
+from minedraft.errors import DuplicateRequestError, InvalidRequestError, QueueFullError
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
     from minedraft.prefix import PrefixCache
     from minedraft.services.coordinator.core.request import Request
+    from minedraft.types import RequestId
+
+
+def check_ids(request_ids: Sequence[RequestId], live: Container[RequestId]) -> None:
+    """Check that new requests have ids that neither a live one has nor another of them.
+
+    Raises:
+        DuplicateRequestError: one does not.
+    """
+    for index, request_id in enumerate(request_ids):
+        if request_id in live or request_id in request_ids[:index]:
+            raise DuplicateRequestError(f"request_id {request_id!r} is in use")
 
 
 def check_queue(num_waiting: int, count: int, max_waiting: int) -> None:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from minedraft.errors import DuplicateRequestError
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.answers import read_answer
-from minedraft.services.coordinator.core.capacity import check_queue, fits, too_large
+from minedraft.services.coordinator.core.capacity import check_ids, check_queue, fits, too_large
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
@@ -28,6 +27,7 @@ from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.sources import Sources
 from minedraft.services.coordinator.core.suspects import count_failure
+from minedraft.services.coordinator.core.trials import Trials
 from minedraft.services.coordinator.core.verifying import Verifying
 from minedraft.services.coordinator.core.wire_rows import note_behind
 
@@ -52,6 +52,7 @@ class Core:
         policy: Name of what decides how many tokens each request drafts and feeds in a step.
         step_timeout_s: What a worker may take for a step; bounds the wait for drafts.
         prefix_cache: Whether requests that begin alike share blocks.
+        trial_s: Device time of trial steps, which measure costs while idle; 0: none.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Core:
         policy: str = "fixed",
         step_timeout_s: float = math.inf,
         prefix_cache: bool = True,
+        trial_s: float = 0.0,
     ) -> None:
         self.mode = mode
         self.max_waiting = max_waiting
@@ -81,6 +83,10 @@ class Core:
             policy=policy_named(policy),
             prefill_budget_tokens=prefill_budget_tokens,
         )
+        self.trials = Trials(
+            self._table, self.sources, self._costs, self._planner.number, max_s=trial_s
+        )
+        """Trial steps. Read only."""
         self._verifier: ModelInfo | None = None
         self._verifying = Verifying(self._table.in_flight)
         self._next_arrival = 0
@@ -104,11 +110,7 @@ class Core:
             QueueFullError: the queue has no room for them.
             InvalidRequestError: they can never fit into the KV pool, or into the queue.
         """
-        new: set[RequestId] = set()
-        for request in requests:
-            if request.request_id in self._table.live or request.request_id in new:
-                raise DuplicateRequestError(f"request_id {request.request_id!r} is in use")
-            new.add(request.request_id)
+        check_ids([request.request_id for request in requests], self._table.live)
         self.check_capacity(len(requests))
         for request in requests:
             if self._verifier is not None and not fits(request, self.blocks):
@@ -118,6 +120,7 @@ class Core:
             self._next_arrival += 1
             self._table.enqueue(request)
             self._counters.num_requests += 1
+        self.trials.give_up()
 
     def finish(self, request_id: RequestId, reason: str) -> bool:
         """End a request (stop, length, abort). Unknown ids are fine.
@@ -143,6 +146,7 @@ class Core:
         self._verifier = info
         blocks = PrefixCache(info.num_blocks, info.block_size, is_on=self._has_prefix_cache)
         self._table.use(blocks, info.weights_fingerprint)
+        self._costs.verifier_up(info)
         return [r for r in self._table.live.values() if not fits(r, self.blocks)]
 
     def step_failed(self) -> list[Request]:
@@ -171,18 +175,19 @@ class Core:
         self._deaths.lost(self._table.in_flight.values() if may_have_died else ())
         self._verifying.begun.clear()
         self._verifier = None
+        self.trials.verifier_lost()
         self._table.start_over()
         for source in self.sources:
             self.drop(source)
 
     def serve(self, source: DraftSource) -> None:
         """The link of a draft source stands: it knows no rows, and drafts from now on."""
-        self._costs.add_source(source.source_id)
+        self._costs.add_source(source.source_id, source.model)
         self.sources.serve(source)
 
     def warm_up(self, source: DraftSource) -> None:
         """The link of a draft source stands: it shall take over once it has caught up."""
-        self._costs.add_source(source.source_id)
+        self._costs.add_source(source.source_id, source.model)
         self.sources.warm_up(source)
 
     def cut_over(self, old: DraftSource | None, new: DraftSource) -> None:
@@ -194,6 +199,7 @@ class Core:
 
     def drop(self, source: DraftSource) -> None:
         """A draft source is over. Its batches go to the others, or on with k = 0."""
+        self.trials.source_lost(source.source_id)
         self._costs.drop_source(source.source_id)
         self.sources.drop(source)
         self._table.forget_source(source.source_id)
@@ -213,6 +219,8 @@ class Core:
         if self._verifier is None:
             return
         yield from self._planner.plan(self.mode, self._verifier)
+        if self.is_idle:
+            yield from self.trials.plan(self.mode, self._verifier)
 
     def on_draft_result(self, result: DraftResult) -> None:
         """A drafter is done with a step.
@@ -221,15 +229,18 @@ class Core:
             ProtocolError: that step was never planned.
         """
         self._planner.check_planned(result.step_id)
+        if self.trials.drafted(result):
+            self.sources.answered(result)
+            return
         self._counters.num_broken_drafts += result.num_broken
-        self._costs.drafted(result)
         if result.rows:
             note_behind(self._table.live.values(), result)
-        if self.sources.answered(result):
-            return
         step = self._table.in_flight.get(result.batch)
-        if step is None or (step.step_id, step.source) != (result.step_id, result.epoch):
-            return  # the verifier's answer came first, or the step is void or another's
+        if step is not None and (step.step_id, step.source) != (result.step_id, result.epoch):
+            step = None  # the verifier's answer came first, or the step is void or another's
+        self._costs.drafted(result, step)
+        if self.sources.answered(result) or step is None:
+            return
         step.is_drafted = True
         for request in step.requests.values():
             if request.phase is Phase.DRAFTING:
@@ -274,10 +285,13 @@ class Core:
             self._table.prefixes.distrust(step.orphans)  # the row may be of one that has ended
         self._table.end_step(step.batch, step.step_id)
         self._verifying.end(step.batch)
+        if step.is_trial:
+            self.trials.verified(step, result.timing)
+            return []
         self.sources.verified(step, result)
         self._counters.verified(answer, result.num_stale_drafts, step.num_behind)
         self._counters.num_stale_results += len(result.rows) - len(answer.rows)
-        self._costs.verified(step, answer, result.timing.total_ns)
+        self._costs.verified(step, answer, result.timing)
         self._verifying.mark()
         outcomes = [
             settle(request, row, keep) for request, row in answer.rows if row.token_ids or row.error

@@ -88,9 +88,15 @@ class Planner:
             if on_trial and table.in_flight:
                 break  # no step runs beside its own
             yield from self._plan_batch(batch, mode, verifier)
-        self.reserved.look(table.blocks, table.live.values(), mode.num_draft_tokens)
+        if not any(step.is_trial for step in table.in_flight.values()):
+            self.reserved.look(table.blocks, table.live.values(), mode.num_draft_tokens)
         yield from self._plan_warm_ups(mode, verifier)
         yield from self._housekeeping()
+
+    def number(self) -> int:
+        """Number a step."""
+        step_id, self._next_step = self._next_step, self._next_step + 1
+        return step_id
 
     def check_planned(self, step_id: int) -> None:
         """Check that a step was planned at some time.
@@ -125,15 +131,15 @@ class Planner:
             return
         table.batches.start()
         step = Step(
-            step_id=self._next_step,
+            step_id=self.number(),
             batch=batch,
             requests=rows.requests,
             num_scheduled_tokens=rows.num_scheduled_tokens,
+            context=rows.context,
             num_draft_tokens=rows.num_draft_tokens,
             num_behind=rows.num_behind,
             source=limits.source if any(rows.num_draft_tokens.values()) else 0,
         )
-        self._next_step += 1
         table.in_flight[batch] = step
         table.prefixes.begin_step(step)
         yield self._draft_plan(step, rows, drafter), self._verify_plan(step, rows)
@@ -193,7 +199,7 @@ class Planner:
             if not rows:
                 source.caught_up()
                 continue
-            step_id, self._next_step = self._next_step, self._next_step + 1
+            step_id = self.number()
             source.feed(step_id)
             closes = self._table.take_drafter_closes(source.source_id)
             yield DraftPlan(step_id, 0, source.source_id, rows, opens, closes), _NOTHING

@@ -20,7 +20,7 @@ from minedraft.services.coordinator.core.waiting import WaitingQueue
 from minedraft.types import RowId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step import Step
@@ -127,8 +127,12 @@ class RequestTable:
             self.batches.add(request.request_id, target)
             request.advance(Event.ADMIT)
             self._prefilling.append(request)
-            request.row_id = RowId(self._next_row)
-            self._next_row += 1
+            (request.row_id,) = self.number_rows(1)
+
+    def number_rows(self, count: int) -> list[RowId]:
+        """Number rows that no worker has seen."""
+        first, self._next_row = self._next_row, self._next_row + count
+        return [RowId(number) for number in range(first, first + count)]
 
     def rebalance(self, batch: int) -> None:
         """Move members of a batch at its sync point to their shares; the surplus waits again."""
@@ -245,6 +249,10 @@ class RequestTable:
     def take_drafter_closes(self, source: int) -> tuple[RowId, ...]:
         """Rows that ended and that a draft source has not been told of yet."""
         return tuple(self._drafter_closes.pop(source, ()))
+
+    def close_at_drafter(self, source: int, row_ids: Iterable[RowId]) -> None:
+        """A draft source has to be told that rows ended."""
+        self._drafter_closes.setdefault(source, []).extend(row_ids)
 
     def sources_with_closes(self) -> tuple[int, ...]:
         """Draft sources that have to be told of rows that ended."""

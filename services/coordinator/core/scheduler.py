@@ -88,15 +88,14 @@ class Scheduler:
     def _view(
         self, batch: int, decoding: list[Request], prefilling: list[Request], limits: Limits
     ) -> StepView:
-        blocks, costs = self._pool.blocks, self._costs.of_source(limits.source)
-        acceptance = costs.acceptance.mean()
+        blocks = self._pool.blocks
+        acceptance = self._costs.of_source(limits.source).acceptance.mean()
         return StepView(
             batch=batch,
             decoding=view_decoding(decoding, limits, blocks.block_size, acceptance),
             prefilling=view_prefilling(prefilling),
             limits=limits,
-            verify_durations=self._costs.verify,
-            draft_durations=costs.column,
+            costs=self._costs,
             num_free_blocks=blocks.num_free,
             block_size=blocks.block_size,
         )

@@ -24,6 +24,8 @@ class Step:
     """Committed tokens that it feeds, all rows together."""
     num_behind: int = 0
     """Rows that decode without drafts because their draft source has not caught up with them."""
+    context: int = 0
+    """Committed tokens of all its rows, as far as they are in the KV cache then."""
     source: int = 0
     """Draft source whose drafts it waits for; 0: none."""
     is_drafted: bool = False
@@ -32,6 +34,8 @@ class Step:
     """Whether the verifier began it before that: drafts that it lacks came late, or never."""
     block_keys: tuple[bytes, ...] = ()
     """Keys of the blocks that it fills with prompts."""
+    is_trial: bool = False
+    """Whether it only measures: it has no requests, and nothing counts it."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
     orphan_rows: list[RowId] = field(default_factory=list)

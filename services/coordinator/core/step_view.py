@@ -10,7 +10,7 @@ from minedraft.plans import MAX_DRAFT_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from minedraft.services.coordinator.core.durations import Durations
+    from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.request import Request
 
 
@@ -68,10 +68,8 @@ class StepView:
     prefilling: list[PrefillingSequence]
     """Oldest first."""
     limits: Limits
-    verify_durations: Durations
-    """Of verify steps, by tokens fed: committed ones and drafts. Read only."""
-    draft_durations: Durations
-    """Of drafting one more token per row, by rows. Read only."""
+    costs: Costs
+    """What steps cost. Read only."""
     num_free_blocks: int
     block_size: int
     """Positions per block."""

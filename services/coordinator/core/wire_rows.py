@@ -35,6 +35,8 @@ class StepRows:
     """Committed tokens that `verify_rows` feed."""
     num_behind: int = 0
     """Rows that decode without drafts because their source has not caught up with them."""
+    context: int = 0
+    """Committed tokens of `verify_rows` that are in the KV cache then, those it feeds included."""
 
     def add_verify(self, request: Request, num_feed: int, k: int) -> None:
         """Add a row for the verifier: `num_feed` committed tokens, then at most `k` drafts."""
@@ -60,6 +62,7 @@ class StepRows:
         self.requests[row_id] = request
         self.num_draft_tokens[row_id] = k
         self.num_scheduled_tokens += num_feed
+        self.context += request.num_computed + num_feed
 
     def add_draft(self, request: Request, k: int, source: int) -> None:
         """Add a row for the drafter: the tokens that it lacks, then `k` drafts."""

@@ -163,7 +163,8 @@ def test_what_a_spec_says_reaches_every_process_it_concerns():
     security = SecurityConfig(tls_ca="ca", tls_cert="cert", tls_key="key", token_file="tokens")
     spec = ClusterSpec(
         "target", "draft", Mode(1, 5, 2), "127.0.0.1:7", "bfloat16", "torch", "synthetic", 99,
-        "grpc", "rejection", "0-1", "2", 3, 1, security=security,
+        link="grpc", acceptance="rejection", verifier_cpus="0-1", drafter_cpus="2", threads=3,
+        security=security,
     )  # fmt: skip
     verifier = built("verifier", verifier_settings(spec))
     drafter = built("drafter", drafter_settings(spec))

@@ -156,6 +156,7 @@ DRAFT_RESULTS = st.builds(
     num_rows=ROWS,
     timing=TIMING,
     num_broken=ROWS,
+    num_catch_up_tokens=LENGTH,
     rows=st.lists(
         st.builds(DraftRowResult, row_id=ROW_IDS, base_len=LENGTH, is_behind=st.booleans()),
         max_size=3,

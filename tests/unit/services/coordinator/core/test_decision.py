@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.decision import Decision
-from minedraft.services.coordinator.core.durations import Durations
 from minedraft.services.coordinator.core.step_view import (
     DecodingSequence,
     Limits,
@@ -18,8 +18,7 @@ VIEW = StepView(
     decoding=[DecodingSequence(10, 4, 3, 12, 0.5), DecodingSequence(30, 4, 0, 32, 0.5)],
     prefilling=[PrefillingSequence(9, 9), PrefillingSequence(7, 3)],
     limits=Limits(4, 8, 100, 100),
-    verify_durations=Durations(),
-    draft_durations=Durations(),
+    costs=Costs(),
     num_free_blocks=0,
     block_size=4,
 )

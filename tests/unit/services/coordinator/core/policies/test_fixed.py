@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from minedraft.services.coordinator.core.durations import Durations
+from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.step_view import (
     DecodingSequence,
@@ -18,8 +18,7 @@ def test_everybody_drafts_what_was_asked_for_and_prompts_share_the_budget():
         decoding=[DecodingSequence(10, 4, 20, 12, 0.5), DecodingSequence(30, 0, 20, 32, 0.5)],
         prefilling=[PrefillingSequence(9, 9), PrefillingSequence(7, 3)],
         limits=LIMITS,
-        verify_durations=Durations(),
-        draft_durations=Durations(),
+        costs=Costs(),
         num_free_blocks=0,
         block_size=4,
     )
