@@ -23,25 +23,31 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from lines import Line, show, write  # noqa: E402 the path comes first
+import curve  # noqa: E402 the path comes first
+from lines import show, write  # noqa: E402
 from rich.console import Console  # noqa: E402
-from sched_checks import CHECKS  # noqa: E402
+from sched_checks import CHECKS, shapes  # noqa: E402
 
 from minedraft.bench.machine import describe, in_words  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    from sched_checks.check import Report
 
 OUT = ROOT / "out" / "bench" / "sched"
+PICTURE = ROOT / "docs" / "throughput.svg"
 console = Console(highlight=False)
 
 
-def lines_of(directory: Path = OUT, names: Sequence[str] = tuple(CHECKS)) -> Iterator[Line]:
-    """Read the lines of the checks whose figures are there."""
-    for name in names:
-        path = directory / f"{name}.json"
-        if path.exists():
-            yield from CHECKS[name].lines(json.loads(path.read_text(encoding="utf-8"))["report"])
+def found_reports() -> dict[str, Report]:
+    """Read the figures of all checks that were made here, now or earlier."""
+    paths = {name: OUT / f"{name}.json" for name in CHECKS}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.exists()
+    }
 
 
 def run_one(name: str) -> None:
@@ -51,6 +57,23 @@ def run_one(name: str) -> None:
     document = {"machine": describe(), "seconds": time.monotonic() - begin, "report": report}
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+
+def sum_up(found: dict[str, Report], not_built: Sequence[str]) -> None:
+    """Write the lines of all checks into one document, and draw the curve."""
+    lines = [line for name, each in found.items() for line in CHECKS[name].lines(each["report"])]
+    curves = {
+        each["report"]["pair"]: shapes.medians(each["report"])
+        for name, each in found.items()
+        if name.startswith("curve_")
+    }
+    seconds = {name: each["seconds"] for name, each in found.items()}
+    raw = {"not_built": list(not_built), "seconds": seconds, "curves": curves}
+    write(OUT / "all.json", lines, raw)
+    if curves:
+        machine = next(each["machine"] for name, each in found.items() if name.startswith("curve_"))
+        PICTURE.write_text(curve.render(curves, subtitle=in_words(machine)), encoding="utf-8")
+        console.print(f"curve: {PICTURE}")
 
 
 def main() -> int:
@@ -78,12 +101,12 @@ def main() -> int:
         else:
             done.append(name)
             console.print(f"{time.monotonic() - begin:.0f} s")
-    lines = list(lines_of(OUT, done))
-    show(lines, console)
-    for name in unbuilt:
-        for row in CHECKS[name].rows:
-            console.print(f"not built: {row}")
-    write(OUT / "all.json", lines, {"failed": failed, "not_built": unbuilt})
+    found = found_reports()
+    show([line for name in done for line in CHECKS[name].lines(found[name]["report"])], console)
+    rows = [row for name, check in CHECKS.items() if not check.is_built() for row in check.rows]
+    for row in rows:
+        console.print(f"not built: {row}")
+    sum_up(found, rows)
     if failed:
         console.print(f"FAILED: {', '.join(failed)}")
     console.print(f"figures in {OUT}; what they mean: docs/results.md")

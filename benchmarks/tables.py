@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DOCUMENTS = ("docs/performance.md", "README.md")
+DOCUMENTS = ("docs/performance.md", "docs/results.md", "README.md")
 PLACE = re.compile(
     r"(<!-- (?P<name>\w+): drawn by benchmarks/tables\.py -->\n).*?(<!-- end -->)", re.DOTALL
 )
@@ -89,10 +89,36 @@ def of_coder(report: Report) -> Iterator[str]:
             )  # fmt: skip
 
 
+def of_sched(report: Report) -> Iterator[str]:
+    """Write every line of `make bench-sched`, and what is not built."""
+    yield from head("what", "figure", "target", "met")
+    for line in report["lines"]:
+        sign = "<=" if line["at_most"] else ">="
+        text = f"{line['text']} ({line['detail']})" if line["detail"] else line["text"]
+        verdict = "yes" if line["ok"] else "**no**"
+        yield row(text, f"{line['figure']:.3g}", f"{sign} {line['target']:g}", verdict)
+    for text in report["raw"]["not_built"]:
+        yield row(text, "-", "-", "not built")
+
+
+def of_sched_curve(report: Report) -> Iterator[str]:
+    """Write tokens/s by concurrency and shape."""
+    for pair, speeds in report["raw"]["curves"].items():
+        names = list(next(iter(speeds.values())))
+        yield from head(f"{pair}, tokens/s", *names)
+        for concurrency, found in speeds.items():
+            yield row(f"{concurrency} running", *(f"{found[name]:.0f}" for name in names))
+        yield ""
+
+
 WRITERS: dict[str, Callable[[Report], Iterator[str]]] = {
     "step_profile": of_profile,
     "coder": of_coder,
+    "sched": of_sched,
+    "sched_curve": of_sched_curve,
 }
+PATHS = {"sched": "sched/all.json", "sched_curve": "sched/all.json"}
+"""Reports that are not called as their table."""
 
 
 def table(name: str, path: Path) -> str:
@@ -113,8 +139,8 @@ def redrawn(text: str, directory: Path) -> str:
     """Replace the tables of a document whose JSON is there."""
 
     def replace(found: re.Match[str]) -> str:
-        path = directory / f"{found['name']}.json"
-        if found["name"] not in JOBS or not path.exists():
+        path = directory / PATHS.get(found["name"], f"{found['name']}.json")
+        if found["name"] not in {*JOBS, *WRITERS} or not path.exists():
             return found[0]
         return f"{found[1]}{table(found['name'], path)}{found[3]}"
 

@@ -4,13 +4,77 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sched_checks import before, simulated
+from sched_checks import before, caches, changes, reality, shapes, simulated
 from sched_checks.check import Check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, Check] = {
+    "curve_smollm2": Check(
+        shapes.smollm2,
+        shapes.lines,
+        ("auto against the best of ar, ar_all, sd, psd, smollm2", "auto above both ar and sd"),
+        is_built=shapes.is_built,
+    ),
+    "curve_coder": Check(
+        shapes.coder,
+        shapes.lines,
+        ("auto against the best of ar, ar_all, sd, psd, coder",),
+        is_built=shapes.is_built,
+    ),
+    "ramp": Check(
+        changes.ramp,
+        changes.ramp_lines,
+        ("load ramp 1 to 32 to 1: auto over the best single shape",),
+        is_built=shapes.is_built,
+    ),
+    "k_back": Check(
+        changes.k_back,
+        changes.k_back_lines,
+        ("acceptance after k 4 to 0 to 4 over before",),
+        is_built=shapes.is_built,
+    ),
+    "shared": Check(
+        caches.shared,
+        caches.shared_lines,
+        ("TTFT p50, 32 requests sharing a 512-token prefix, cache over none; outputs equal",),
+        is_built=caches.is_built,
+    ),
+    "siblings": Check(
+        simulated.siblings,
+        simulated.siblings_lines,
+        ("prompt tokens fed for n = 8 over n = 1",),
+        is_built=caches.is_built,
+    ),
+    "unshared": Check(
+        caches.unshared,
+        caches.unshared_lines,
+        ("throughput without any shared prefix, cache on over off",),
+        is_built=caches.is_built,
+    ),
+    "repeated": Check(
+        caches.repeated,
+        caches.repeated_lines,
+        ("acceptance of a repeated prompt over its first run (target and drafter hit)",),
+        is_built=caches.is_built,
+    ),
+    "small_pool": Check(
+        simulated.small_pool,
+        simulated.small_pool_lines,
+        ("pool for 60 % of the load: tokens computed twice; preemptions caused by drafts",),
+        is_built=caches.is_built,
+    ),
+    "long_prompt": Check(
+        changes.long_prompt,
+        changes.long_prompt_lines,
+        ("longest gap of running streams while 2,000 prompt tokens arrive, over a plain step",),
+    ),
+    "reality": Check(
+        reality.measure,
+        reality.lines,
+        ("simulator against reality (ar, sd, psd; both pairs): step time, throughput",),
+    ),
     "third_batch": Check(
         simulated.third_batch,
         simulated.third_batch_lines,

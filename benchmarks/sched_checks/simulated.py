@@ -16,9 +16,10 @@ from minedraft.sim.step_costs import FlatCosts
 from minedraft.types import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from minedraft.plans import DraftPlan, VerifyPlan
+    from minedraft.services.coordinator.core.request import Request
     from sched_checks.check import Report
 
 MS = 1_000_000
@@ -62,35 +63,74 @@ def speed_lines(report: Report) -> Iterator[Line]:
 
 
 def small_pool() -> Report:
-    """Requests in a pool that holds 60 % of them: tokens fed twice, and who is preempted why."""
-    found = {}
-    for name, k in (("k = 4", 4), ("k = 0", 0)):
-        runs = [_fed_again(k, seed) for seed in SEEDS]
-        found[name] = {
-            "fed_again": statistics.median(run[0] for run in runs),
-            "preemptions": statistics.median(run[1] for run in runs),
+    """Requests in a pool that holds 60 % of them: tokens fed twice, and who is preempted."""
+    report = {}
+    for name, options in (
+        ("on", {"prefix_cache": True}),
+        ("off", {"prefix_cache": False}),
+        ("on, k = 0", {"prefix_cache": True, "mode": Mode(2, 16, 0)}),
+    ):
+        runs = [_fed_again(seed, options) for seed in SEEDS]
+        report[name] = {
+            "fed_again": [run[0] for run in runs],
+            "preemptions": [run[1] for run in runs],
+            "for_drafts": [run[2] for run in runs],
         }
-    return found
+    return report
 
 
-def _fed_again(k: int, seed: int, **options: object) -> tuple[int, int]:
-    """Committed tokens fed more than once, and preemptions."""
-    fed: dict[int, int] = {}
+def _fed_again(seed: int, options: dict[str, object]) -> tuple[int, int, int]:
+    """Committed tokens fed more than once, preemptions, and those of them for drafts."""
+    num_again = 0
+    computed: dict[str, int] = {}
+    """By request: positions that were computed at some time."""
 
     def planned(_draft: DraftPlan | None, verify: VerifyPlan) -> None:
+        nonlocal num_again
+        owners = {each.row_id: each.request_id for each in simulation.core.requests.values()}
         for row in verify.rows:
-            fed[0] = fed.get(0, 0) + row.num_feed
+            owner, end = owners[row.row_id], row.num_computed + row.num_feed
+            known = computed.get(owner, 0)
+            num_again += max(min(known, end) - row.num_computed, 0)
+            computed[owner] = max(known, end)
 
-    rows, num_tokens, block = 16, 200, 16
-    blocks = int(2 * rows * (num_tokens / block) * 0.6)
-    setup = Setup(mode=Mode(2, rows, k), num_blocks=blocks, block_size=block, seed=seed)
-    setup = replace(setup, **options)  # type: ignore[arg-type]
-    load = steady(200, 100, 100, concurrency=2 * rows, seed=seed)
-    simulation = Simulation(setup, load, on_plans=planned)
+    num_tokens, block = 200, 16
+    blocks = int(2 * 16 * (num_tokens / block) * 0.6)
+    setup = Setup(mode=Mode(2, 16, 4), num_blocks=blocks, block_size=block, seed=seed)
+    simulation = Simulation(
+        replace(setup, **options),  # type: ignore[arg-type]
+        steady(200, 100, 100, concurrency=32, seed=seed),
+        on_plans=planned,
+    )
+    for_drafts = _count_preemptions_for_drafts(simulation)
     simulation.run()
-    # Each sequence must feed all its tokens but the last one once.
-    needed = sum(100 + each.num_output_tokens - 1 for each in simulation.served.values())
-    return fed[0] - needed, simulation.core.counters.num_preemptions
+    return num_again, simulation.core.counters.num_preemptions, for_drafts()
+
+
+def _count_preemptions_for_drafts(simulation: Simulation) -> Callable[[], int]:
+    """Count requests that lose their blocks while blocks are given to drafts."""
+    table = simulation.core._table  # noqa: SLF001 the pool that the scheduler asks
+    plain, count = table.allocate_drafts, 0
+
+    def watched(request: Request, num_draft_tokens: int) -> int:
+        nonlocal count
+        before = table.num_preemptions
+        found = plain(request, num_draft_tokens)
+        count += table.num_preemptions - before
+        return found
+
+    table.allocate_drafts = watched  # type: ignore[method-assign]
+    return lambda: count
+
+
+def small_pool_lines(report: Report) -> Iterator[Line]:
+    on, off = (statistics.median(report[name]["fed_again"]) for name in ("on", "off"))
+    text = "pool for 60 % of the load: tokens fed twice, cache on over off (simulated)"
+    yield Line(text, on / max(off, 1), 0.5, detail=f"{on:.0f} over {off:.0f}")
+    text = "preemptions while blocks were given to drafts, of all"
+    num, num_plain = (sum(report[name]["preemptions"]) for name in ("on", "on, k = 0"))
+    detail = f"{num} in all; with k = 0 {num_plain}"
+    yield Line(text, sum(report["on"]["for_drafts"]), 0, detail=detail)
 
 
 def siblings() -> Report:

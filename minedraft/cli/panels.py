@@ -26,7 +26,7 @@ _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "verifier": frozenset({"model", "listen", "device", "dtype"}),
         "bench": frozenset({"prompts", "modes", "batch", "k", "max_tokens", "json_file"}),
         "simulate": frozenset(
-            {"trace", "batches", "batch", "k", "num_drafters", "json_file", "svg",
+            {"bench", "trace", "costs", "batches", "batch", "k", "num_drafters", "json_file", "svg",
              "seed"}
         ),
         "generate": frozenset({"max_tokens", "temperature", "seed", "system", "as_json"}),
@@ -79,7 +79,7 @@ _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "DIR": ("tokenizer", "log_dir", "model_roots", "cache_dir", "output", "out_dir"),
         "FILE": (
             "tls_cert", "tls_key", "tls_ca", "token_file", "prompts", "json_file", "out", "trace",
-            "svg",
+            "bench", "costs", "svg",
         ),
         "CORES": ("cpus", "verifier_cpus", "drafter_cpus"),
         "SECONDS": ("timeout", "interval"),

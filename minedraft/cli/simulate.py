@@ -16,8 +16,13 @@ from minedraft.cli.options import err, out
 from minedraft.cli.timeline import write_picture
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
+from minedraft.sim.bench_costs import costs_of
+from minedraft.sim.bench_file import BenchMode, read_bench
+from minedraft.sim.costs_file import read_costs
 from minedraft.sim.load import MAX_RATE, MAX_REQUESTS, steady
 from minedraft.sim.outputs import MAX_AUTOCORRELATION, MAX_SPREAD, AcceptanceModel
+from minedraft.sim.replay import ALL_CORES
+from minedraft.sim.replay import replay as run_replay
 from minedraft.sim.report import Report, report
 from minedraft.sim.simulation import Setup, Simulation
 from minedraft.sim.step_costs import FlatCosts, LinearCosts, StepCosts
@@ -30,9 +35,16 @@ _PICTURE_STEPS = 16
 
 
 def simulate(
+    bench: Annotated[
+        Path | None,
+        typer.Option("--from", help="Replay what `minedraft bench --json` wrote here."),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="CSV of arrivals: TIMESTAMP, ContextTokens, GeneratedTokens."),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Costs of steps, as a cost cache holds them.")
     ] = None,
     batches: Annotated[
         int | None, typer.Option(min=1, max=MAX_BATCHES, help="Batches in rotation.")
@@ -99,20 +111,29 @@ def simulate(
     num_blocks: Annotated[
         int, typer.Option(min=1, max=2**24, help="KV blocks of the verifier.")
     ] = 8192,
+    prefix_cache: Annotated[
+        bool, typer.Option(help="Compute what prompts have in common at their beginning once.")
+    ] = True,
 ) -> None:
     """Simulate a load on the coordinator's own scheduler, in virtual time, without models."""
+    modes = read_bench(bench) if bench is not None else {}
     setup = Setup(
         hop_ns=round(hop_ms * 1e6),
         link_ns=round(hop_ms * 1e6),
         num_drafters=num_drafters,
         num_blocks=num_blocks,
+        prefix_cache=prefix_cache,
         seed=seed,
     )
+    asks_for_more = (batches, batch, k, trace, requests, rate, concurrency) != (None,) * 7
+    if modes and not asks_for_more:
+        _replay(modes, setup, json_file, svg)
+        return
     setup = replace(
         setup,
         mode=Mode(2 if batches is None else batches, batch or 8, 4 if k is None else k),
-        costs=_costs(verify_ms, draft_ms),
-        acceptance=_acceptance(acceptance, spread, autocorrelation),
+        costs=_costs(modes, costs, verify_ms, draft_ms),
+        acceptance=_acceptance(modes, acceptance, spread, autocorrelation),
     )
     if trace is not None:
         load = read_trace(trace, limit=requests, rate_scale=rate_scale, concurrency=concurrency)
@@ -134,16 +155,57 @@ def simulate(
     _draw(svg, simulation.timeline.spans(), setup.mode)
 
 
-def _costs(verify_ms: float | None, draft_ms: float | None) -> StepCosts:
-    """Choose the costs of steps: said here, or made up."""
+def _replay(
+    modes: Mapping[str, BenchMode], setup: Setup, json_file: Path | None, svg: Path | None
+) -> None:
+    """Simulate each measurement of a bench, and show both."""
+    replays = run_replay(modes, setup)
+    table = Table(title="simulated over measured", title_justify="left")
+    for column in ("", "tokens/s", "simulated", "ratio", "step, ms", "simulated", "ratio"):
+        table.add_column(column, justify="right")
+    for name, each in replays.items():
+        steady_part = each.simulated.steady
+        table.add_row(
+            name,
+            f"{each.measured.tokens_per_s:.1f}",
+            f"{steady_part.tokens_per_s:.1f}",
+            f"{each.tokens_over:.2f}",
+            f"{each.measured.step_ms:.1f}",
+            f"{steady_part.step_ms:.1f}",
+            f"{each.step_over:.2f}",
+        )
+    out.print(table)
+    _write_json(json_file, {name: each.to_json() for name, each in replays.items()})
+    last = list(replays.values())[-1]
+    _draw(svg, last.spans, last.measured.mode)
+
+
+def _costs(
+    modes: Mapping[str, BenchMode],
+    path: Path | None,
+    verify_ms: float | None,
+    draft_ms: float | None,
+) -> StepCosts:
+    """Choose the costs of steps: said here, of a file, of a bench, or made up."""
     if (verify_ms is None) != (draft_ms is None):
         raise ConfigError("give both --verify-ms and --draft-ms, or neither")
+    given = [verify_ms is not None, path is not None]
+    if sum(given) > 1:
+        raise ConfigError("give --costs, or --verify-ms and --draft-ms, not both")
     if verify_ms is not None and draft_ms is not None:
         return FlatCosts(verify_ms * 1e6, draft_ms * 1e6)
-    return LinearCosts()
+    if path is not None:
+        return read_costs(path)
+    shared = [mode for name, mode in modes.items() if name != ALL_CORES]
+    return costs_of(shared) if shared else LinearCosts()
 
 
-def _acceptance(text: str, spread: float, autocorrelation: float) -> AcceptanceModel:
+def _acceptance(
+    modes: Mapping[str, BenchMode], text: str, spread: float, autocorrelation: float
+) -> AcceptanceModel:
+    if not text and modes:
+        longest = max(modes.values(), key=lambda mode: mode.mode.num_draft_tokens)
+        return replace(longest.acceptance, spread=spread, autocorrelation=autocorrelation)
     try:
         by_position = tuple(float(each) for each in text.split(",")) if text else (0.7,)
     except ValueError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minedraft.plans import DraftResult, DraftRowResult, StepTiming
 from minedraft.sim.step_costs import both
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from minedraft.sim.step_costs import StepCosts
     from minedraft.sim.verifier import Drafts
     from minedraft.types import RowId
+
+
+class _Fed(NamedTuple):
+    """What a step fed before its drafts."""
+
+    able: list[DraftRow]
+    """Rows that draft."""
+    num_tokens: int
+    behind: set[RowId]
+    """Rows that need more steps."""
 
 
 class SimDrafter:
@@ -81,7 +91,8 @@ class SimDrafter:
                 self._compute(plan, arrived_ns)
 
     def _compute(self, plan: DraftPlan, arrived_ns: int) -> None:
-        able, num_fed, behind = self._catch_up(plan)
+        fed = self._catch_up(plan)
+        able, num_fed = fed.able, fed.num_tokens
         depth = max((row.num_draft_tokens for row in able), default=0)
         rows_per_depth = [sum(row.num_draft_tokens > d for row in able) for d in range(depth)]
         context = sum(row.base_len for row in plan.rows)
@@ -98,15 +109,11 @@ class SimDrafter:
         self._is_busy = True
         self._devices.compute(
             durations,
-            partial(self._end, plan, drafts, behind, arrived_ns, self._events.now_ns),
+            partial(self._end, plan, drafts, fed, arrived_ns, self._events.now_ns),
         )
 
-    def _catch_up(self, plan: DraftPlan) -> tuple[list[DraftRow], int, set[RowId]]:
-        """Feed committed tokens within the budget, rows that need little first.
-
-        Returns:
-            Rows that draft, tokens fed, and rows that need more steps.
-        """
+    def _catch_up(self, plan: DraftPlan) -> _Fed:
+        """Feed committed tokens within the budget, rows that need little first."""
         able: list[DraftRow] = []
         behind: set[RowId] = set()
         budget = self._max_catch_up
@@ -124,10 +131,10 @@ class SimDrafter:
                 behind.add(row.row_id)
             elif row.num_draft_tokens:
                 able.append(row)
-        return able, self._max_catch_up - budget, behind
+        return _Fed(able, self._max_catch_up - budget, behind)
 
     def _end(
-        self, plan: DraftPlan, drafts: Drafts, behind: set[RowId], arrived_ns: int, started_ns: int
+        self, plan: DraftPlan, drafts: Drafts, fed: _Fed, arrived_ns: int, started_ns: int
     ) -> None:
         now_ns = self._events.now_ns
         last_end_ns, self._last_end_ns = self._last_end_ns, now_ns
@@ -150,8 +157,9 @@ class SimDrafter:
                 num_rows=len(drafts),
                 timing=timing,
                 epoch=plan.epoch,
+                num_catch_up_tokens=fed.num_tokens,
                 rows=tuple(
-                    DraftRowResult(row.row_id, row.base_len, row.row_id in behind)
+                    DraftRowResult(row.row_id, row.base_len, row.row_id in fed.behind)
                     for row in plan.rows
                     if row.row_id not in drafts
                 ),

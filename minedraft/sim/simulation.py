@@ -68,6 +68,7 @@ class Setup:
     max_model_len: int = 32_768
     prefill_budget_tokens: int = 512
     max_catch_up_tokens: int = 512
+    prefix_cache: bool = True
     max_waiting: int = 100_000
     """Longest queue."""
     seed: int = 0
@@ -116,6 +117,7 @@ class Simulation:
             setup.mode,
             prefill_budget_tokens=setup.prefill_budget_tokens,
             max_waiting=setup.max_waiting,
+            prefix_cache=setup.prefix_cache,
         )
         self.timeline = Timeline(MAX_SPANS)
         self.served: dict[RequestId, Served] = {}

@@ -13,6 +13,30 @@ def simulate(*arguments):
     return CliRunner().invoke(app, ["simulate", *arguments])
 
 
+def step(lane, rows, drafts, ms):
+    return {
+        "lane": lane, "num_rows": rows, "num_draft_tokens": drafts, "num_prefill_rows": 0,
+        "num_steps": 20, "total_ms_p50": ms, "sum_ms": 20 * ms, "overlap": 0.0,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def bench(tmp_path):
+    request = {
+        "arrival_ms": 0.0, "num_prompt_tokens": 30, "num_output_tokens": 40,
+        "num_draft_tokens": 30, "acceptance_histogram": [2, 2, 6],
+    }  # fmt: skip
+    mode = {
+        "num_batches": 1, "max_batch_size": 4, "num_draft_tokens": 2, "tokens_per_s": 200.0,
+        "step_ms_p50": 50.0, "verify_ms_p50": 40.0, "draft_ms_p50": 10.0,
+        "steps": [step("verify", 4, 8, 40.0), step("draft", 4, 8, 10.0)],
+        "requests": [request] * 8,
+    }  # fmt: skip
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({"modes": {"sd": mode}}))
+    return path
+
+
 def test_figures_and_a_picture_are_written(tmp_path):
     figures, picture = tmp_path / "new" / "f.json", tmp_path / "p.svg"
     found = simulate(
@@ -35,6 +59,22 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path):
     assert texts[0] != texts[2]
 
 
+def test_a_bench_is_replayed_beside_what_it_measured(bench, tmp_path):
+    figures = tmp_path / "f.json"
+    found = simulate("--from", str(bench), "--json", str(figures))
+    assert found.exit_code == 0, found.output
+    assert "sd" in found.stdout
+    (sd,) = json.loads(figures.read_text()).values()
+    assert sd["step_over_measured"] == pytest.approx(1.02, abs=0.03)
+    assert sd["simulated"]["steady"]["verify_ms"] == pytest.approx(40, rel=0.02)
+
+
+def test_a_bench_gives_costs_and_acceptance_to_another_shape(bench):
+    found = simulate("--from", str(bench), "--batches", "2", "--batch", "2", "--k", "2")
+    assert found.exit_code == 0, found.output
+    assert "2 x 2, k = 2" in found.stdout
+
+
 def test_a_trace_is_served(tmp_path):
     trace = tmp_path / "t.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,9,5\n1,9,5\n2,9,5\n")
@@ -47,7 +87,10 @@ def test_a_trace_is_served(tmp_path):
     ("options", "named"),
     [
         (("--trace", "none.csv"), "trace='none.csv': no such file"),
+        (("--from", "none.json"), "from='none.json': no such file"),
+        (("--costs", "none.json"), "costs='none.json': no such file"),
         (("--verify-ms", "3"), "give both --verify-ms and --draft-ms"),
+        (("--verify-ms", "3", "--draft-ms", "1", "--costs", "x"), "not both"),
         (("--rate", "0"), "rate=0.0: want more than 0"),
         (("--acceptance", "often"), "acceptance='often'"),
         (("--acceptance", "1.5"), "acceptance=[1.5]"),

@@ -1,0 +1,55 @@
+"""The simulator beside the services: a bench of each pair, replayed in virtual time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lines import Line
+
+from minedraft.sim.bench_file import read_bench
+from minedraft.sim.replay import replay
+from minedraft.sim.simulation import Setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sched_checks.check import Report
+
+DATA = Path(__file__).parents[2] / "data" / "spec_bench.jsonl"
+SIZES = {"smollm2": (16, 64), "coder": (8, 40)}
+"""By pair: prompts, and output tokens of each."""
+NAMES = ("ar", "sd", "psd")
+
+
+def measure() -> Report:
+    """Run both benches and replay them."""
+    return {pair: _of_pair(pair) for pair in SIZES}
+
+
+def _of_pair(pair: str) -> dict[str, Any]:
+    num_prompts, num_tokens = SIZES[pair]
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run(
+            [
+                sys.executable, "-m", "minedraft.cli.main", "bench", "--pair", pair,
+                "--prompts", str(DATA), "--modes", "ar,sd,psd", "--batch", "4", "--k", "4",
+                "--num-prompts", str(num_prompts), "--max-tokens", str(num_tokens),
+                "--max-prompt-chars", "400", "--json", file.name,
+            ],
+            check=True,
+        )  # fmt: skip
+        found = replay(read_bench(Path(file.name)), Setup())
+    return {name: each.to_json() for name, each in found.items()}
+
+
+def lines(report: Report) -> Iterator[Line]:
+    for pair, modes in report.items():
+        for name in NAMES:
+            for what in ("step", "tokens"):
+                over = modes[name][f"{what}_over_measured"]
+                text = f"{pair}, {name}: simulated {what} over measured, distance from 1"
+                yield Line(text, abs(over - 1), 0.10, detail=f"{over:.3f}")

@@ -1,0 +1,129 @@
+"""Shapes on real services: auto beside each fixed one, by concurrency and over a ramp."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import math
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from lines import Line
+from steady_load import SteadyLoad
+
+from minedraft.types import Mode
+from sched_checks.service import asked, prompts_of, service, set_mode, spec_of, tokens_per_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from minedraft.client import Client
+    from sched_checks.check import Report
+
+CONCURRENCIES = (1, 2, 4, 8, 16, 32)
+K, ROUNDS = 4, 3
+WINDOWS = {"smollm2": (1.0, 2.0), "coder": (2.0, 4.0)}
+"""By pair: seconds to settle after a change, and seconds that count."""
+PROMPT_TOKENS, OUTPUT_TOKENS = 32, 96
+NAMES = ("auto", "ar", "ar_all", "sd", "psd")
+
+
+def mode_of(name: str, concurrency: int) -> Mode:
+    """The mode that a name means at so many requests."""
+    half = math.ceil(concurrency / 2)
+    return {
+        "ar": Mode(1, concurrency, 0, "fixed"),
+        "sd": Mode(1, concurrency, K, "fixed"),
+        "psd": Mode(2, half, K, "fixed"),
+        "auto": Mode(2, half, K, "auto"),
+    }[name]
+
+
+def is_built() -> bool:
+    """Whether a coordinator can choose its shape."""
+    return importlib.util.find_spec("minedraft.services.coordinator.core.shaper") is not None
+
+
+def smollm2() -> Report:
+    """Throughput of every shape by concurrency, the small pair."""
+    return asyncio.run(_curve("smollm2"))
+
+
+def coder() -> Report:
+    """The same with the larger pair."""
+    return asyncio.run(_curve("coder"))
+
+
+async def _curve(pair: str) -> Report:
+    found: dict[int, dict[str, Any]] = {each: {} for each in CONCURRENCIES}
+    spec = spec_of(pair, mode_of("auto", max(CONCURRENCIES)))
+    async with service(spec) as client:
+        for concurrency in CONCURRENCIES:
+            found[concurrency] = await _in_turns(client, pair, concurrency)
+    async with service(spec.on_all_cores()) as client:
+        for concurrency in CONCURRENCIES:
+            await client.set_mode(num_batches=1, max_batch_size=concurrency, num_draft_tokens=0)
+            load = _load(client, pair, concurrency)
+            async with load.running():
+                found[concurrency]["ar_all"] = [
+                    await tokens_per_s(load, *WINDOWS[pair]) for _ in range(ROUNDS)
+                ]
+    return {"pair": pair, "by_concurrency": {str(each): found[each] for each in found}}
+
+
+async def _in_turns(client: Client, pair: str, concurrency: int) -> dict[str, Any]:
+    """Each shape in turn under one load that goes on."""
+    names = [name for name in NAMES if name != "ar_all"]
+    speeds: dict[str, Any] = {name: [] for name in names}
+    load = _load(client, pair, concurrency)
+    await set_mode(client, mode_of("ar", concurrency))
+    async with load.running():
+        for turn in range(ROUNDS):
+            for name in names[turn:] + names[:turn]:
+                await set_mode(client, mode_of(name, concurrency))
+                speeds[name].append(await tokens_per_s(load, *WINDOWS[pair]))
+                if name == "auto":
+                    status = await client.status()
+                    speeds["candidates"] = {
+                        each.name: each.tokens_per_s for each in status.candidates
+                    }
+                    speeds.setdefault("chosen", []).append(status.shape.name)
+    return speeds
+
+
+def _load(client: Client, pair: str, concurrency: int) -> SteadyLoad:
+    prompts = prompts_of(pair, 64, most=PROMPT_TOKENS)
+    return SteadyLoad(client, asked(prompts, OUTPUT_TOKENS), concurrency)
+
+
+def medians(report: Report) -> dict[int, dict[str, float]]:
+    """Median tokens/s by concurrency and name."""
+    return {
+        int(concurrency): {name: statistics.median(found[name]) for name in NAMES}
+        for concurrency, found in report["by_concurrency"].items()
+    }
+
+
+def lines(report: Report) -> Iterator[Line]:
+    for concurrency, speeds in medians(report).items():
+        best = max((name for name in NAMES if name != "auto"), key=lambda name: speeds[name])
+        found = report["by_concurrency"][str(concurrency)]
+        text = f"{report['pair']}, {concurrency} running: auto over the best fixed shape"
+        chosen = " / ".join(dict.fromkeys(found["chosen"]))
+        detail = f"{speeds['auto']:.0f} over {speeds[best]:.0f} tokens/s ({best}); took {chosen}"
+        yield Line(text, speeds["auto"] / speeds[best], 0.97, at_most=False, detail=detail)
+        gain = _two_batches(found["candidates"])
+        if gain >= 1.10:
+            text = f"{report['pair']}, {concurrency} running: auto over the better of ar and sd"
+            detail = f"the costs say {gain:.2f} for two batches"
+            ratio = speeds["auto"] / max(speeds["ar"], speeds["sd"])
+            yield Line(text, ratio, 1.0, at_most=False, detail=detail)
+
+
+def _two_batches(candidates: dict[str, float | None]) -> float:
+    """What the costs say of two batches over the better of one batch and plain decoding."""
+    two = max((figure or 0.0 for name, figure in candidates.items() if "2 batches" in name),
+              default=0.0)  # fmt: skip
+    rest = max((figure or 0.0 for name, figure in candidates.items() if "batches" not in name),
+               default=0.0)  # fmt: skip
+    return two / rest if rest else 0.0
