@@ -16,6 +16,8 @@ PROTOCOL_VERSION = 4
 MAX_BATCHES: Final = 8
 MAX_ROWS: Final = 1024
 """Of one step."""
+MAX_CATCH_UP_TOKENS: Final = 2**20
+"""Committed tokens that a drafter feeds in one step."""
 MAX_DRAFT_TOKENS: Final = 32
 """Of one row of a step: k."""
 
@@ -75,6 +77,9 @@ class DraftPlan:
     closes: tuple[RowId, ...] = ()
     is_trial: bool = False
     """A measurement: no packet is sent."""
+    max_catch_up_tokens: int = 0
+    """Most committed tokens to feed, all rows together; 0: as the drafter's own setting. The
+    smaller one counts."""
 
 
 class VerifyRow(NamedTuple):

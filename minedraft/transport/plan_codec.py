@@ -131,6 +131,7 @@ def draft_plan_to_proto(plan: DraftPlan) -> drafter_pb2.DrafterSessionRequest:
             close_row_ids=plan.closes,
             rows=rows,
             is_trial=plan.is_trial,
+            max_catch_up_tokens=plan.max_catch_up_tokens,
         )
     )
 
@@ -169,6 +170,7 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
             for row in plan.rows
         ),
         is_trial=plan.is_trial,
+        max_catch_up_tokens=plan.max_catch_up_tokens,
     )
     ranges.check_draft_plan(found)
     return found

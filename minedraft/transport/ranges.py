@@ -11,7 +11,13 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from minedraft.errors import ProtocolError
-from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS, StepTiming
+from minedraft.plans import (
+    MAX_BATCHES,
+    MAX_CATCH_UP_TOKENS,
+    MAX_DRAFT_TOKENS,
+    MAX_ROWS,
+    StepTiming,
+)
 from minedraft.validation import MAX_CACHE_SALT_BYTES, MAX_LOGPROBS
 
 if TYPE_CHECKING:
@@ -133,6 +139,7 @@ def check_draft_plan(plan: DraftPlan) -> None:
         ProtocolError: names the field and the value.
     """
     _check_plan(plan, MAX_WARM_UP_ROWS)
+    _between("max_catch_up_tokens", plan.max_catch_up_tokens, 0, MAX_CATCH_UP_TOKENS)
     for opened in plan.opens:
         size = len(opened.cache_salt.encode())
         _between("cache_salt", size, 0, MAX_CACHE_SALT_BYTES, "bytes")

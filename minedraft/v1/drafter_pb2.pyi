@@ -86,7 +86,7 @@ class DraftRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class DraftPlan(_message.Message):
-    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial")
+    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial", "max_catch_up_tokens")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class DraftPlan(_message.Message):
     CLOSE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     IS_TRIAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_CATCH_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     epoch: int
@@ -101,7 +102,8 @@ class DraftPlan(_message.Message):
     close_row_ids: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedCompositeFieldContainer[DraftRow]
     is_trial: bool
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ...) -> None: ...
+    max_catch_up_tokens: int
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ..., max_catch_up_tokens: _Optional[int] = ...) -> None: ...
 
 class DrafterSessionRequest(_message.Message):
     __slots__ = ("plan",)

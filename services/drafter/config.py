@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minedraft.errors import ConfigError
+from minedraft.plans import MAX_CATCH_UP_TOKENS
 from minedraft.services.drafter.kinds import KINDS
 from minedraft.worker.config import WorkerConfig
 
@@ -31,5 +32,7 @@ class DrafterConfig(WorkerConfig):
         """See `WorkerConfig`."""
         if self.kind not in KINDS:
             raise ConfigError(f"kind={self.kind!r}, want one of {', '.join(KINDS)}")
-        if not 1 <= self.max_catch_up_tokens <= 2**20:
-            raise ConfigError(f"max_catch_up_tokens={self.max_catch_up_tokens}, want 1..{2**20}")
+        if not 1 <= self.max_catch_up_tokens <= MAX_CATCH_UP_TOKENS:
+            raise ConfigError(
+                f"max_catch_up_tokens={self.max_catch_up_tokens}, want 1..{MAX_CATCH_UP_TOKENS}"
+            )

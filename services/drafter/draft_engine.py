@@ -87,7 +87,8 @@ class DraftEngine:
         self._watch.start()
         self._rows.shares = not plan.is_trial
         batch = [Drafting(planned, self._rows.bring_up(planned)) for planned in plan.rows]
-        able = self._catch_up(batch) if self._proposer.reads_kv else batch
+        budget = min(self._max_catch_up, plan.max_catch_up_tokens or self._max_catch_up)
+        able = self._catch_up(batch, budget) if self._proposer.reads_kv else batch
         if able:
             self._proposer.propose(able)
         for item in batch:
@@ -116,7 +117,7 @@ class DraftEngine:
             num_catch_up_tokens=sum(len(item.due) for item in batch),
         )
 
-    def _catch_up(self, batch: Sequence[Drafting]) -> list[Drafting]:
+    def _catch_up(self, batch: Sequence[Drafting], budget: int) -> list[Drafting]:
         """Decide which committed tokens that lack KV are fed, within the budget.
 
         Rows that need little come first, so that one long prompt does not stop the others. Of rows
@@ -126,7 +127,6 @@ class DraftEngine:
         Returns:
             Rows that are fed, and have blocks for it and for their drafts.
         """
-        budget = self._max_catch_up
         fed: list[Drafting] = []
         for item in batch:
             item.is_broken = item.row.is_broken and item.planned.num_draft_tokens > 0

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from minedraft.errors import ProtocolError
 from minedraft.plans import (
     MAX_BATCHES,
+    MAX_CATCH_UP_TOKENS,
     MAX_DRAFT_TOKENS,
     MAX_ROWS,
     DraftPlan,
@@ -96,6 +97,7 @@ DRAFT_PLANS = st.builds(
     ),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
     is_trial=st.booleans(),
+    max_catch_up_tokens=st.integers(0, MAX_CATCH_UP_TOKENS),
 )
 VERIFY_PLANS = st.builds(
     VerifyPlan,

@@ -140,6 +140,16 @@ def test_a_long_prompt_is_fed_over_several_steps_and_drafted_for_at_the_end():
     assert drafter.drafts() == continuation(prompt, 2)
 
 
+@pytest.mark.parametrize(("own", "planned", "fed"), [(4, 0, 4), (4, 3, 3), (4, 9, 4)])
+def test_a_plan_may_say_how_much_is_fed_and_the_drafters_setting_bounds_it(own, planned, fed):
+    drafter = Drafter(max_catch_up_tokens=own)
+    plan = DraftPlan(
+        1, 0, 7, (row(base_len=10),), (opened(1, range(10)),), max_catch_up_tokens=planned
+    )
+    assert drafter.run(plan).num_behind == 1
+    assert [len(r.token_ids) for r in drafter.runner.calls[0]] == [fed]
+
+
 def test_one_long_prompt_does_not_stop_the_others():
     drafter = Drafter(max_catch_up_tokens=6)
     prompt = tuple(range(20))
