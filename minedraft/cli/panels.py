@@ -50,7 +50,8 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "q_width", "model_roots", "spread", "autocorrelation",
         ),
         "Batches and queue": (
-            "max_rows", "prefill_budget_tokens", "max_waiting_requests", "priority", "cache_salt",
+            "max_rows", "prefill_budget_tokens", "prefill_stall", "max_waiting_requests",
+            "priority", "cache_salt",
         ),
         "Device and memory": (
             "device", "dtype", "kernels", "num_blocks", "block_size", "prefix_cache", "threads",

@@ -68,6 +68,7 @@ async def run(
     core = Core(
         mode,
         prefill_budget_tokens=config.prefill_budget_tokens,
+        prefill_stall=config.prefill_stall,
         max_waiting=config.max_waiting_requests,
         step_timeout_s=config.step_timeout_s,
         prefix_cache=config.prefix_cache,

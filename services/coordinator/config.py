@@ -49,6 +49,8 @@ class CoordinatorConfig:
     """Most prompt tokens per verify step."""
     prefix_cache: bool = True
     """Compute what requests have in common at their beginning once."""
+    prefill_stall: float = 1.5
+    """Longest step with prompt tokens over one without them, 1..1000."""
     max_waiting_requests: int = 1024
     """Longest queue. It also bounds n: every sample begins there."""
     link: str = AUTO
@@ -87,6 +89,7 @@ class CoordinatorConfig:
         _range("max_draft_tokens", self.max_draft_tokens, 1, MAX_DRAFT_TOKENS)
         _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
+        _range("prefill_stall", self.prefill_stall, 1.0, 1000.0)
         _range("max_waiting_requests", self.max_waiting_requests, 1, 2**20)
         _range("q_width", self.q_width, 1, 64)
         _positive("link_timeout_s", self.link_timeout_s)

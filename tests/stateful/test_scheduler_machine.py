@@ -43,6 +43,7 @@ class Coins:
         self.blocks = PrefixCache(0, 4)
         self.blocked, self.num_fit = blocked, num_fit
         self.calls: list[tuple[str, int, int]] = []
+        self.in_flight = {}
 
     def allocate(self, request, num_positions):
         self.calls.append(("committed", request.arrival, num_positions))

@@ -23,6 +23,7 @@ from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.outcome import settle
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
+from minedraft.services.coordinator.core.prefill_budget import DEFAULT_STALL
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.sources import Sources
@@ -48,6 +49,7 @@ class Core:
     Args:
         mode: How batches rotate.
         prefill_budget_tokens: Most prompt tokens in one step.
+        prefill_stall: Times that a step may take as long because of them; >= 1.
         max_waiting: Longest queue.
         policy: Name of what decides how many tokens each request drafts and feeds in a step.
         step_timeout_s: What a worker may take for a step; bounds the wait for drafts.
@@ -60,6 +62,7 @@ class Core:
         mode: Mode,
         *,
         prefill_budget_tokens: int = 512,
+        prefill_stall: float = DEFAULT_STALL,
         max_waiting: int = 1024,
         policy: str = "fixed",
         step_timeout_s: float = math.inf,
@@ -82,6 +85,7 @@ class Core:
             costs=self._costs,
             policy=policy_named(policy),
             prefill_budget_tokens=prefill_budget_tokens,
+            prefill_stall=prefill_stall,
         )
         self.trials = Trials(
             self._table, self.sources, self._costs, self._planner.number, max_s=trial_s

@@ -46,6 +46,7 @@ class Planner:
         costs: What is known of steps.
         policy: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
+        prefill_stall: Times that a step may take as long because of them; >= 1.
     """
 
     def __init__(
@@ -57,12 +58,13 @@ class Planner:
         costs: Costs,
         policy: StepPolicy,
         prefill_budget_tokens: int,
+        prefill_stall: float,
     ) -> None:
         self._table = table
         self._sources = sources
         self._deaths = deaths
         self._costs = costs
-        self._scheduler = Scheduler(policy, table, costs)
+        self._scheduler = Scheduler(policy, table, costs, prefill_stall=prefill_stall)
         self._prefill_budget = prefill_budget_tokens
         self.reserved = Reserved()
         """Peaks of the pool. Read only."""
@@ -166,6 +168,7 @@ class Planner:
             rows=tuple(rows.draft_rows),
             opens=tuple(rows.draft_opens),
             closes=self._table.take_drafter_closes(drafter.source_id),
+            max_catch_up_tokens=rows.max_catch_up_tokens,
         )
 
     def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:

@@ -13,6 +13,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
+from minedraft.plans import MAX_CATCH_UP_TOKENS
+from minedraft.services.coordinator.core.prefill_budget import (
+    DEFAULT_STALL,
+    Load,
+    PrefillBudget,
+    load_of,
+)
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.step_view import (
     StepView,
@@ -22,13 +29,14 @@ from minedraft.services.coordinator.core.step_view import (
 from minedraft.services.coordinator.core.wire_rows import StepRows, wants_drafts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from minedraft.prefix import PrefixCache
     from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.decision import Decision
     from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request import Request
+    from minedraft.services.coordinator.core.step import Step
     from minedraft.services.coordinator.core.step_view import Limits
 
 _by_arrival = attrgetter("arrival")
@@ -40,6 +48,10 @@ class Pool(Protocol):
     @property
     def blocks(self) -> PrefixCache:
         """The verifier's blocks. Read only."""
+
+    @property
+    def in_flight(self) -> Mapping[int, Step]:
+        """Steps of other batches. Read only."""
 
     def allocate(self, request: Request, num_positions: int) -> bool:
         """Give `request` blocks for that many positions, preempting others if it must.
@@ -59,12 +71,16 @@ class Scheduler:
         policy: Decides how many tokens each member drafts and feeds.
         pool: Has the blocks.
         costs: What is known of steps.
+        prefill_stall: Times that a step may take as long because of prompts; >= 1.
     """
 
-    def __init__(self, policy: StepPolicy, pool: Pool, costs: Costs) -> None:
+    def __init__(
+        self, policy: StepPolicy, pool: Pool, costs: Costs, *, prefill_stall: float = DEFAULT_STALL
+    ) -> None:
         self._policy = policy
         self._pool = pool
         self._costs = costs
+        self._prefill_budget = PrefillBudget(costs, prefill_stall)
 
     def schedule(self, batch: int, members: Sequence[Request], limits: Limits) -> StepRows:
         """Build the next step of one batch and mark its requests.
@@ -82,8 +98,33 @@ class Scheduler:
         prefilling = sorted((r for r in members if r.phase is Phase.PREFILLING), key=_by_arrival)
         view = self._view(batch, decoding, prefilling, limits)
         decision = self._policy.choose(view).bounded_by(view)
+        if prefilling:
+            self._bound_prefill(decision, decoding, limits)
         decodes, prefills = self._allocate(decision, decoding, prefilling)
-        return _write(decodes, prefills, limits)
+        step = _write(decodes, prefills, limits)
+        if step.is_feeding:
+            self._bound_catch_up(step, decodes, limits)
+        return step
+
+    def _bound_prefill(self, decision: Decision, decoding: list[Request], limits: Limits) -> None:
+        own = Load(decision.num_draft_tokens, sum(r.num_tokens for r in decoding))
+        others = map(load_of, self._pool.in_flight.values())
+        decision.prefill_budget_tokens = self._prefill_budget.verify_tokens(
+            own, others, source=limits.source, most=decision.prefill_budget_tokens
+        )
+
+    def _bound_catch_up(
+        self, step: StepRows, decodes: list[tuple[Request, int]], limits: Limits
+    ) -> None:
+        drafting = [(request, k) for request, k in decodes if k]
+        own = Load([k for _, k in drafting], sum(r.num_tokens for r, _ in drafting))
+        waiting = (s for s in self._pool.in_flight.values() if s.source == limits.source)
+        num_tokens = self._prefill_budget.draft_tokens(
+            own, map(load_of, waiting), source=limits.source, most=MAX_CATCH_UP_TOKENS
+        )
+        # Rows that draft are fed first: what they may lack does not count.
+        num_new = sum(len(row.new_token_ids) for row in step.draft_rows if row.num_draft_tokens)
+        step.max_catch_up_tokens = min(num_tokens + num_new, MAX_CATCH_UP_TOKENS)
 
     def _view(
         self, batch: int, decoding: list[Request], prefilling: list[Request], limits: Limits

@@ -35,6 +35,10 @@ class StepRows:
     """Committed tokens that `verify_rows` feed."""
     num_behind: int = 0
     """Rows that decode without drafts because their source has not caught up with them."""
+    is_feeding: bool = False
+    """Whether the drafter is fed more of a row than what its last step committed."""
+    max_catch_up_tokens: int = 0
+    """Most committed tokens that the drafter feeds; 0: as its own setting."""
     context: int = 0
     """Committed tokens of `verify_rows` that are in the KV cache then, those it feeds included."""
 
@@ -71,6 +75,7 @@ class StepRows:
         if known is None:
             self.draft_opens.append(_open(request, request.cache_salt))
             known = num_tokens
+            self.is_feeding = True
         self.draft_rows.append(DraftRow(request.row_id, num_tokens, request.tail(known), k))
         request.drafter_lens[source] = num_tokens
 
@@ -78,7 +83,7 @@ class StepRows:
         """Add a row that feeds a drafter which is behind, if none is out: it answers to each."""
         if not request.behind[source]:
             self.add_draft(request, 0, source)
-            request.behind[source] = True
+            request.behind[source] = self.is_feeding = True
 
 
 def note_behind(requests: Iterable[Request], result: DraftResult) -> None:

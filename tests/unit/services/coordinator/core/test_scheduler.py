@@ -10,10 +10,13 @@ from minedraft.services.coordinator.core.decision import Decision
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.scheduler import Scheduler
+from minedraft.services.coordinator.core.step import Step
 from minedraft.services.coordinator.core.step_view import Limits
 from minedraft.types import RequestId, RowId, RowParams, Speculation
 
 LIMITS = Limits(num_draft_tokens=4, prefill_budget_tokens=8, max_model_len=100, drafter_max_len=100)
+
+LONG = replace(LIMITS, max_model_len=500, drafter_max_len=500)
 
 
 def new(index: int, num_prompt: int = 3, max_tokens: int = 50, **speculation) -> Request:
@@ -46,6 +49,7 @@ class Pool:
     def __init__(self, *blocked: int, room: int = 100) -> None:
         self.blocks = PrefixCache(1000, 4)
         self.blocked, self.room = blocked, room
+        self.in_flight = {}
         self.asked: list[tuple[int, int]] = []
 
     def allocate(self, request: Request, num_positions: int) -> bool:
@@ -305,3 +309,28 @@ def test_a_decision_for_other_members_is_refused():
 def test_nobody_to_move_is_an_empty_step():
     step = schedule([])
     assert (step.verify_rows, step.draft_rows, step.requests) == ([], [], {})
+
+
+def test_prompts_beside_sequences_that_decode_are_fed_within_the_stall(monkeypatch):
+    monkeypatch.setattr(Costs, "verify_ns", lambda *_args, **_options: None)
+    limits = replace(LONG, prefill_budget_tokens=500)
+    prompt = new(1, num_prompt=200)
+    step = schedule([ready(0), prompt], limits)
+    assert [row.num_feed for row in step.verify_rows] == [1, 64], "nothing is known: a modest chunk"
+    assert step.max_catch_up_tokens == 64 + 1, "and the one new token of the row that drafts"
+    alone = schedule([new(2, num_prompt=200)], limits)
+    assert [row.num_feed for row in alone.verify_rows] == [200]
+    assert alone.max_catch_up_tokens == 2**20
+
+
+def test_a_step_in_flight_waits_for_prompts_of_another_batch():
+    pool, other = Pool(), ready(5)
+    other.advance(Event.DRAFT)
+    pool.in_flight = {1: Step(3, 1, {other.row_id: other}, {other.row_id: 4}, source=0)}
+    limits = replace(LONG, prefill_budget_tokens=500)
+    step = schedule([new(1, num_prompt=200)], limits, pool=pool)
+    assert [row.num_feed for row in step.verify_rows] == [64]
+
+
+def test_a_drafter_that_only_follows_is_not_bounded():
+    assert schedule([ready(0)]).max_catch_up_tokens == 0

@@ -1,0 +1,169 @@
+"""Bounds what a step feeds of prompts, so that sequences that decode hardly notice it. Pure.
+
+A step with prompt tokens may take `stall` times as long as one without. Costs say how many tokens
+that is, of the verifier and of the drafter: both feed prompts beside their other work. In rotation
+a step takes as long as the longer leg, so the shorter one has more room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from minedraft.services.coordinator.core.costs import per_depth
+from minedraft.services.coordinator.core.request import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from minedraft.services.coordinator.core.costs import Costs
+    from minedraft.services.coordinator.core.step import Step
+
+DEFAULT_STALL: Final = 1.5
+"""Longest step with prompt tokens, over one without."""
+FIRST_CHUNK_TOKENS: Final = 64
+"""Most prompt tokens beside sequences that decode while nothing is known of costs."""
+MIN_CHUNK_TOKENS: Final = 4
+"""A prompt gets on by so many tokens per step, whatever they cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the sequences of a batch that decode cost in one step."""
+
+    num_draft_tokens: Sequence[int] = ()
+    """k of each."""
+    context: int = 0
+    """Committed tokens of all together."""
+
+    @property
+    def num_rows(self) -> int:
+        """Sequences that decode."""
+        return len(self.num_draft_tokens)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the verifier feeds: the last committed ones and drafts."""
+        return self.num_rows + sum(self.num_draft_tokens)
+
+    @property
+    def num_catch_up_tokens(self) -> int:
+        """Tokens that the drafter feeds first: the last one and, after a bonus token, one more."""
+        return 2 * self.num_rows
+
+
+def load_of(step: Step) -> Load:
+    """The load of a step in flight, without what it feeds of prompts."""
+    ks = [
+        step.num_draft_tokens[row_id]
+        for row_id, request in step.requests.items()
+        if request.phase is not Phase.PREFILLING
+    ]
+    return Load(ks, step.context if ks else 0)
+
+
+class PrefillBudget:
+    """See the module docstring.
+
+    Args:
+        costs: What is known of steps.
+        stall: Times that a step may take as long because of prompts; >= 1.
+    """
+
+    def __init__(self, costs: Costs, stall: float) -> None:
+        self._costs = costs
+        self._stall = stall
+
+    def verify_tokens(self, own: Load, others: Iterable[Load], *, source: int, most: int) -> int:
+        """Return the most prompt tokens that the verifier feeds in a batch's next step.
+
+        Args:
+            own: Of the batch.
+            others: Of batches in flight: they wait for this step too.
+            source: Draft source of the batch; 0: there is none.
+            most: Most, whatever they cost.
+        """
+        rival = _heaviest(others)
+        plain_ns, _, overlapped = self._plain(own, rival, source)
+        if not own.num_rows and not rival.num_rows:
+            return most
+        if plain_ns is None:
+            return min(most, FIRST_CHUNK_TOKENS)
+        return self._largest(
+            lambda tokens: self._costs.verify_ns(
+                own.num_tokens + tokens,
+                own.num_rows + 1,
+                own.context + tokens,
+                overlapped=overlapped,
+            ),
+            plain_ns,
+            most,
+        )
+
+    def draft_tokens(self, own: Load, others: Iterable[Load], *, source: int, most: int) -> int:
+        """Return the most prompt tokens that a drafter feeds in a batch's next step.
+
+        Args:
+            own: Of the batch.
+            others: Of batches in flight whose steps wait for drafts of the same source.
+            source: The draft source.
+            most: Most, whatever they cost.
+        """
+        rival = _heaviest(others)
+        _, plain_ns, overlapped = self._plain(own, rival, source)
+        if not own.num_rows and not rival.num_rows:
+            return most
+        if plain_ns is None:
+            return min(most, FIRST_CHUNK_TOKENS)
+        depths = per_depth(own.num_draft_tokens)
+        return self._largest(
+            lambda tokens: self._costs.draft_ns(
+                depths,
+                own.num_catch_up_tokens + tokens,
+                own.context + tokens,
+                overlapped=overlapped,
+                source=source,
+            ),
+            plain_ns,
+            most,
+        )
+
+    def _plain(
+        self, own: Load, rival: Load, source: int
+    ) -> tuple[float | None, float | None, bool]:
+        """Return how long both legs may take without a prompt in ns, and whether they overlap."""
+        load = max(own, rival, key=lambda each: each.num_tokens)
+        depths = per_depth(load.num_draft_tokens) if source else ()
+        overlapped = rival.num_rows > 0 and bool(depths)
+        verify_ns = self._costs.verify_ns(
+            load.num_tokens, load.num_rows, load.context, overlapped=overlapped
+        )
+        draft_ns = self._costs.draft_ns(
+            depths, load.num_catch_up_tokens, load.context, overlapped=overlapped, source=source
+        )
+        if overlapped and verify_ns is not None and draft_ns is not None:
+            verify_ns = draft_ns = max(verify_ns, draft_ns)
+        return verify_ns, draft_ns, overlapped
+
+    def _largest(self, ns: Callable[[int], float | None], plain_ns: float, most: int) -> int:
+        """Return the most tokens that cost at most `stall` times a plain step.
+
+        Costs never fall with the number of tokens.
+        """
+        limit_ns = self._stall * plain_ns
+        low, high = min(MIN_CHUNK_TOKENS, most), most
+        while low < high:
+            middle = (low + high + 1) // 2
+            cost_ns = ns(middle)
+            if cost_ns is not None and cost_ns > limit_ns:
+                high = middle - 1
+            else:
+                low = middle
+        return low
+
+
+def _heaviest(loads: Iterable[Load]) -> Load:
+    return max(loads, key=lambda load: load.num_tokens, default=_NO_LOAD)
+
+
+_NO_LOAD: Final = Load()
