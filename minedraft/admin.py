@@ -24,6 +24,25 @@ class BatchStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ShapeStatus:
+    """How requests may rotate."""
+
+    num_batches: int = 0
+    num_draft_tokens: int = 0
+    """k; 0: plain decoding."""
+    tokens_per_s: float | None = None
+    """Output tokens per second that are expected of it; None: unknown."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        k = self.num_draft_tokens
+        if self.num_batches == 1:
+            return f"one batch, k = {k}" if k else "plain decoding"
+        return f"{self.num_batches} batches, k = {k}"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """One worker, as the coordinator sees it."""
 
@@ -75,6 +94,14 @@ class Counters:
     """Most KV blocks that requests held at once, each counted once."""
     num_peak_blocks_for_all: int = 0
     """The same, had all requests of all batches held blocks for k drafts at that moment."""
+    num_moves: int = 0
+    """Requests that went from one batch to another."""
+    num_rotating_steps: int = 0
+    """Steps planned with several batches while as many requests ran: no batch had to be empty."""
+    num_fallback_steps: int = 0
+    """Those of them at which one was empty, so that drafting and verifying took turns."""
+    num_shape_switches: int = 0
+    """Times that the coordinator chose another shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +184,10 @@ class Status:
     num_log_lines_dropped: int = 0
     """Lines lost from the coordinator's log: its reader is slow or gone, or the disk is full."""
     costs: CostStatus = field(default_factory=CostStatus)
+    shape: ShapeStatus = field(default_factory=ShapeStatus)
+    """How requests rotate at present."""
+    candidates: tuple[ShapeStatus, ...] = ()
+    """Shapes that were priced at the last look; empty: it is fixed, or nothing ran yet."""
 
     @property
     def is_idle(self) -> bool:

@@ -145,6 +145,8 @@ class TokenLogprobs:
 
 SHAPES: Final = ("auto", "fixed")
 """Who chooses batches and drafting: the coordinator from costs, within the mode, or the mode."""
+ASSIGNMENTS: Final = ("balanced", "paper")
+"""Who joins which batch: batches stay equally large, or MineDraft's own rules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def check_core(model: CoreModel) -> None:
     assert counters.num_stale_results == model.num_stale
     assert counters.num_accepted_tokens <= counters.num_draft_tokens
     batches = core.batch_numbers
-    assert {*range(core.mode.num_batches), *model.flights} <= {*batches}
+    assert {*range(core.batches.num_batches), *model.flights} <= {*batches}
     in_flight = [model.flights[b].plan.step_id if b in model.flights else 0 for b in batches]
     assert [core.in_flight_step(b) for b in batches] == in_flight
     assert core._verifying.begun == model.order

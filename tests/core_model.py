@@ -17,6 +17,7 @@ from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Request
+from minedraft.services.coordinator.core.shapes import Shape
 from minedraft.types import Mode, RequestId, RowParams, Speculation
 from tests.block_rules import BlockRules
 from tests.core_checks import check_core, run_dry
@@ -98,6 +99,8 @@ class CoreModel:
         self.broken: set[int] = set()
         self.sources: dict[int, DraftSource] = {}
         """Every one that there ever was; the model only names them."""
+        self.catch_ups: dict[int, int] = {}
+        """By source that drafts: the step of a plan that only feeds it."""
         self.last_epoch = self.num_submitted = self.num_outputs = self.num_stale = 0
         self.bring_verifier_up()
         self.bring_drafter_up()
@@ -142,7 +145,6 @@ class CoreModel:
     # -- steps ------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        batches = range(self.core.mode.num_batches)
         idle = [b for b in self.core.batches.numbers if b not in self.flights]
         num_preemptions = self.core.counters.num_preemptions
         for draft, verify in self.core.plan():
@@ -152,6 +154,7 @@ class CoreModel:
                 self._take(draft, verify)
         if self.verifier is None:
             return
+        batches = range(self.core.batches.num_batches)
         for warming in self.warming.values():
             if not warming.step_id:  # there was nothing to tell it
                 warming.is_warm, warming.is_behind = True, False
@@ -183,8 +186,17 @@ class CoreModel:
             self.flights[verify.batch] = flight
 
     def _take_warm_up(self, draft) -> None:
-        """A warming drafter is told exactly of what it lacks, one plan at a time."""
-        warming, double = self.warming[draft.epoch], self.doubles[draft.epoch]
+        """A drafter is told exactly of what it lacks, one plan at a time."""
+        double, behind = self.doubles[draft.epoch], self.behind.get(draft.epoch, {})
+        behind.update(dict.fromkeys({row.row_id for row in draft.rows} & behind.keys(), True))
+        if draft.epoch in self.serving:
+            assert draft.epoch not in self.catch_ups
+            assert self.core.shaper.shape.num_draft_tokens == 0
+            check_warm_up(self, draft, is_behind=False)
+            self.catch_ups[draft.epoch] = draft.step_id
+            self.draft_answers.append(double.run(draft))
+            return
+        warming = self.warming[draft.epoch]
         assert warming.step_id == 0
         check_warm_up(self, draft, is_behind=warming.is_behind)
         self.draft_answers.append(double.run(draft))
@@ -274,6 +286,8 @@ class CoreModel:
         if flight is not None and (flight.plan.step_id, flight.plan.source) == told:
             flight.drafts_in = True
         self.suspects.discard(note.epoch)
+        if self.catch_ups.get(note.epoch) == note.step_id:
+            del self.catch_ups[note.epoch]
         warming = self.warming.get(note.epoch)
         if warming is not None and warming.step_id == note.step_id:
             warming.step_id = 0
@@ -292,6 +306,12 @@ class CoreModel:
                 behind[row.row_id] = False
             else:
                 behind.pop(row.row_id, None)
+
+    def reshape(self, num_batches, num_draft_tokens) -> None:
+        """The coordinator takes another shape, and stays with it whatever costs say."""
+        self.core.shaper.look = lambda *_, **__: False
+        self.core.shaper.switch(Shape(num_batches, num_draft_tokens))
+        self.core._planner.reshape()
 
     def rotate(self, accept=lambda _row_id, k: k, *, drafts_in=True) -> None:
         """What happens nearly always: plan, draft, verify, commit."""
@@ -404,6 +424,7 @@ class CoreModel:
             return
         self.core.cut_over(self.sources.get(old), self.sources[new])
         del self.warming[new]
+        self.catch_ups.pop(old, None)
         if old in self.serving and old not in self.broken:
             self.serving[self.serving.index(old)] = new
             self.suspects.discard(old)
@@ -425,6 +446,7 @@ class CoreModel:
             self.doubles.pop(epoch, None)
             self.behind.pop(epoch, None)
             self.warming.pop(epoch, None)
+            self.catch_ups.pop(epoch, None)
             self.suspects.discard(epoch)
             self.broken.discard(epoch)
         self.serving = [epoch for epoch in self.serving if epoch in self.doubles]

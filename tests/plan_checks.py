@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minedraft.services.coordinator.core.request import Phase
+from minedraft.services.coordinator.core.shaper import PROBE_STEPS
 
 if TYPE_CHECKING:
     from minedraft.plans import DraftPlan, VerifyPlan
@@ -111,9 +112,16 @@ def _is_fed(model: CoreModel, request: Request, epoch: int) -> bool:
     """Whether a row goes to the drafter for its committed tokens alone."""
     has_said_so = model.behind.get(epoch, {}).get(request.row_id) is False
     want = model.live[request.request_id]
-    k = model.core.mode.num_draft_tokens
+    k = _shape_k(model)
     k = min(k, k if want.k is None else want.k)
     return has_said_so and k > 0 and request.num_tokens < model.drafter_context
+
+
+def _shape_k(model: CoreModel) -> int:
+    """The k of the shape in the step that was planned last."""
+    shaper = model.core.shaper
+    is_probe = shaper._num_plain and shaper._num_plain % PROBE_STEPS == 0
+    return shaper.mode.num_draft_tokens if is_probe else shaper.shape.num_draft_tokens
 
 
 def _expected_k(model: CoreModel, request: Request, epoch: int) -> int:
@@ -121,7 +129,7 @@ def _expected_k(model: CoreModel, request: Request, epoch: int) -> int:
     if request.row_id in model.behind.get(epoch, {}):
         return 0
     length = len(want.prompt) + len(request.output_token_ids)
-    k = model.core.mode.num_draft_tokens if epoch else 0
+    k = _shape_k(model) if epoch else 0
     k = min(k, k if want.k is None else want.k)
     k = min(k, len(want.prompt) + want.max_tokens - length - 1, CONTEXT - length - 1)
     return max(min(k, model.drafter_context - length), 0)

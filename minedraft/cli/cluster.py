@@ -70,6 +70,8 @@ class ClusterSpec:
     """Longest device time of trial steps, before the first request."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
     """Shared by all three: their certificate or token file holds every role."""
+    assignment: str = "balanced"
+    """Who joins which batch: one of `ASSIGNMENTS`."""
 
     def worker_cpus(self) -> tuple[str, str]:
         """Choose cores for verifier and drafter: different ones, if there are enough."""
@@ -273,6 +275,7 @@ def coordinator_settings(
         "tokenizer": spec.target,
         "prefix_cache": spec.prefix_cache,
         **asdict(spec.mode),
+        "assignment": spec.assignment,
         # Room for `Admin.SetMode`: these two size the packets of the link for good.
         "max_draft_tokens": max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens),
         "max_rows": min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_ROWS),

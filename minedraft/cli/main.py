@@ -15,7 +15,17 @@ import typer
 
 import minedraft
 from minedraft import log
-from minedraft.cli import bench, demo, generate, models, serve, simulate, status, timeline
+from minedraft.cli import (
+    bench,
+    demo,
+    generate,
+    mode,
+    models,
+    serve,
+    simulate,
+    status,
+    timeline,
+)
 from minedraft.cli.commands import CommandGroup, fail, in_words
 from minedraft.cli.options import out, secured
 from minedraft.cli.panels import Command
@@ -65,6 +75,7 @@ _MODELS = "Models"
 app.command(cls=Command, rich_help_panel=_USE)(secured(serve.serve, is_server=True))
 app.command(cls=Command, rich_help_panel=_USE)(secured(generate.generate))
 app.command(cls=Command, rich_help_panel=_USE)(secured(generate.chat))
+app.command(cls=Command, rich_help_panel=_USE)(secured(mode.mode))
 app.command(cls=Command, rich_help_panel=_USE)(demo.demo)
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(status.status))
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(bench.bench))

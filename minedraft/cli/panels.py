@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        "serve": frozenset({"target", "draft", "pair", "mode", "batch", "k", "listen"}),
+        "serve": frozenset({"target", "draft", "pair", "mode", "shape", "batch", "k", "listen"}),
         "coordinator": frozenset(
             {"listen", "verifier", "drafters", "tokenizer", "num_batches", "max_batch_size",
-             "num_draft_tokens"}
+             "num_draft_tokens", "shape"}
         ),
         "drafter": frozenset({"model", "listen", "device", "dtype"}),
         "verifier": frozenset({"model", "listen", "device", "dtype"}),
@@ -50,8 +50,8 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "q_width", "model_roots", "spread", "autocorrelation",
         ),
         "Batches and queue": (
-            "max_rows", "prefill_budget_tokens", "prefill_stall", "max_waiting_requests",
-            "priority", "cache_salt",
+            "assignment", "cost_cache", "trial_s", "max_rows", "prefill_budget_tokens",
+            "prefill_stall", "max_waiting_requests", "priority", "cache_salt",
         ),
         "Device and memory": (
             "device", "dtype", "kernels", "num_blocks", "block_size", "prefix_cache", "threads",
@@ -77,7 +77,9 @@ _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "HOST": ("link_bind_host",),
         "DIR_OR_ID": ("target", "draft", "model"),
-        "DIR": ("tokenizer", "log_dir", "model_roots", "cache_dir", "output", "out_dir"),
+        "DIR": (
+            "tokenizer", "cost_cache", "log_dir", "model_roots", "cache_dir", "output", "out_dir",
+        ),
         "FILE": (
             "tls_cert", "tls_key", "tls_ca", "token_file", "prompts", "json_file", "out", "trace",
             "bench", "costs", "svg",

@@ -23,7 +23,7 @@ from minedraft.errors import ConfigError
 from minedraft.plans import MAX_ROWS
 from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig
-from minedraft.types import KERNELS, Mode
+from minedraft.types import KERNELS, SHAPES, Mode
 
 MODES = ("ar", "sd", "psd")
 
@@ -44,6 +44,10 @@ def serve(
         str,
         typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotate."),
     ] = "psd",
+    shape: Annotated[
+        str,
+        typer.Option(help="auto: begin so, then what costs say; fixed: stay with --mode."),
+    ] = "auto",
     batch: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="Most requests per batch.")] = 8,
     k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens per step.")] = 4,
     dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "auto",
@@ -102,7 +106,7 @@ def serve(
     spec = ClusterSpec(
         target=target,
         draft=draft,
-        mode=build_mode(mode, batch, k),
+        mode=build_mode(mode, batch, k, shape),
         listen=listen,
         dtype=dtype,
         kernels=kernels,
@@ -214,17 +218,19 @@ def _waiting_for(spec: ClusterSpec, up: set[str]) -> str:
     return f"starting {', '.join(role for role in roles if role not in up)} ..."
 
 
-def build_mode(mode: str, batch: int, k: int) -> Mode:
-    """Turn `ar`, `sd` or `psd` into numbers.
+def build_mode(mode: str, batch: int, k: int, shape: str = "fixed") -> Mode:
+    """Turn `ar`, `sd` or `psd`, and who may change it, into a mode.
 
     Raises:
         ConfigError: another word, or drafts wanted but none allowed.
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r}: want one of {', '.join(MODES)}")
+    if shape not in SHAPES:
+        raise ConfigError(f"shape={shape!r}: want one of {', '.join(SHAPES)}")
     if mode != "ar" and k == 0:
         raise ConfigError(f"k=0: mode {mode} drafts at least one token; use --mode ar")
-    return Mode(2 if mode == "psd" else 1, batch, 0 if mode == "ar" else k)
+    return Mode(2 if mode == "psd" else 1, batch, 0 if mode == "ar" else k, shape)
 
 
 def check_arithmetic(dtype: str, kernels: str) -> None:

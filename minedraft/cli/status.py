@@ -54,8 +54,9 @@ def view(status: Status, address: str) -> Group:
         f"{status.num_waiting} waiting; KV blocks {status.num_blocks_used} of {status.num_blocks}, "
         f"{status.num_blocks_cached} more cached"
     )
+    shape = Text("\n").join(cell(line) for line in _shape(status))
     totals = Text("\n").join(cell(line) for line in _totals(status))
-    return Group(Text(head), _workers(status), _batches(status), totals)
+    return Group(Text(head), shape, _workers(status), _batches(status), totals)
 
 
 def _workers(status: Status) -> Table:
@@ -90,6 +91,30 @@ def _holds(worker: WorkerStatus) -> str:
     mib = usage.rss_bytes / 2**20
     blocks = f"{usage.num_blocks_used} of {usage.num_blocks} blocks"
     return f"{blocks}, {usage.num_blocks_cached} more cached, {mib:.0f} MiB"
+
+
+def _shape(status: Status) -> list[str]:
+    """Say how requests rotate, and why."""
+    shape, counters = status.shape, status.counters
+    if not shape.num_batches:
+        return []
+    lines = [f"shape {status.mode.shape}: {shape.name}; {counters.num_shape_switches} switches"]
+    lines += [
+        f"  {candidate.name}: "
+        + (
+            "unknown"
+            if candidate.tokens_per_s is None
+            else f"{candidate.tokens_per_s:.0f} tokens/s"
+        )
+        for candidate in status.candidates
+    ]
+    if counters.num_rotating_steps:
+        share = counters.num_fallback_steps / counters.num_rotating_steps
+        lines.append(
+            f"  moves: {counters.num_moves}; of {counters.num_rotating_steps} steps that could "
+            f"rotate, {counters.num_fallback_steps} took turns ({share:.1%})"
+        )
+    return lines
 
 
 def _batches(status: Status) -> Table:

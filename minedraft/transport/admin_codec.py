@@ -8,6 +8,7 @@ from minedraft.admin import (
     BatchStatus,
     CostStatus,
     Counters,
+    ShapeStatus,
     Span,
     Status,
     SwapOrder,
@@ -83,6 +84,8 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         costs=admin_pb2.CostStatus(
             **{name: getattr(status.costs, name) for name in CostStatus.__slots__}
         ),
+        shape=_shape_to_proto(status.shape),
+        candidates=[_shape_to_proto(shape) for shape in status.candidates],
     )
 
 
@@ -111,6 +114,23 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         num_log_lines_dropped=message.num_log_lines_dropped,
         swaps=SwapStatus(*(getattr(message.swaps, name) for name in SwapStatus.__slots__)),
         costs=CostStatus(*(getattr(message.costs, name) for name in CostStatus.__slots__)),
+        shape=_shape_from_proto(message.shape),
+        candidates=tuple(_shape_from_proto(shape) for shape in message.candidates),
+    )
+
+
+def _shape_to_proto(shape: ShapeStatus) -> admin_pb2.Shape:
+    return admin_pb2.Shape(
+        num_batches=shape.num_batches,
+        num_draft_tokens=shape.num_draft_tokens,
+        tokens_per_s=shape.tokens_per_s,
+    )
+
+
+def _shape_from_proto(shape: admin_pb2.Shape) -> ShapeStatus:
+    is_known = shape.HasField("tokens_per_s")
+    return ShapeStatus(
+        shape.num_batches, shape.num_draft_tokens, shape.tokens_per_s if is_known else None
     )
 
 

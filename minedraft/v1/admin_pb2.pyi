@@ -51,7 +51,7 @@ class WorkerStatus(_message.Message):
     def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.WorkerUsage, _Mapping]] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows", "num_prefix_hits", "num_prefix_hit_tokens", "num_evicted_blocks", "num_peak_blocks", "num_peak_blocks_for_all")
+    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows", "num_moves", "num_rotating_steps", "num_fallback_steps", "num_shape_switches", "num_prefix_hits", "num_prefix_hit_tokens", "num_evicted_blocks", "num_peak_blocks", "num_peak_blocks_for_all")
     class NumFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,10 @@ class Counters(_message.Message):
     NUM_BROKEN_ROWS_FIELD_NUMBER: _ClassVar[int]
     NUM_BROKEN_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     NUM_BEHIND_ROWS_FIELD_NUMBER: _ClassVar[int]
+    NUM_MOVES_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROTATING_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FALLBACK_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SHAPE_SWITCHES_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_EVICTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -90,12 +94,26 @@ class Counters(_message.Message):
     num_broken_rows: int
     num_broken_drafts: int
     num_behind_rows: int
+    num_moves: int
+    num_rotating_steps: int
+    num_fallback_steps: int
+    num_shape_switches: int
     num_prefix_hits: int
     num_prefix_hit_tokens: int
     num_evicted_blocks: int
     num_peak_blocks: int
     num_peak_blocks_for_all: int
-    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ...) -> None: ...
+    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_moves: _Optional[int] = ..., num_rotating_steps: _Optional[int] = ..., num_fallback_steps: _Optional[int] = ..., num_shape_switches: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ...) -> None: ...
+
+class Shape(_message.Message):
+    __slots__ = ("num_batches", "num_draft_tokens", "tokens_per_s")
+    NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    num_batches: int
+    num_draft_tokens: int
+    tokens_per_s: float
+    def __init__(self, num_batches: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., tokens_per_s: _Optional[float] = ...) -> None: ...
 
 class CostStatus(_message.Message):
     __slots__ = ("target", "draft", "num_trials", "num_trials_over", "trial_ns")
@@ -112,7 +130,7 @@ class CostStatus(_message.Message):
     def __init__(self, target: _Optional[str] = ..., draft: _Optional[str] = ..., num_trials: _Optional[int] = ..., num_trials_over: _Optional[int] = ..., trial_ns: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs")
+    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs", "shape", "candidates")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +146,8 @@ class GetStatusResponse(_message.Message):
     NUM_LOG_LINES_DROPPED_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_CACHED_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     mode: SetModeRequest
     batches: _containers.RepeatedCompositeFieldContainer[BatchStatus]
@@ -143,7 +163,9 @@ class GetStatusResponse(_message.Message):
     num_log_lines_dropped: int
     num_blocks_cached: int
     costs: CostStatus
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ...) -> None: ...
+    shape: Shape
+    candidates: _containers.RepeatedCompositeFieldContainer[Shape]
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., candidates: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ...) -> None: ...
 
 class SetModeRequest(_message.Message):
     __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens", "shape")

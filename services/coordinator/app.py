@@ -73,6 +73,8 @@ async def run(
         step_timeout_s=config.step_timeout_s,
         prefix_cache=config.prefix_cache,
         trial_s=config.trial_s,
+        max_rows=config.max_rows,
+        assignment=config.assignment,
     )
     engine = Engine(core, Timeline())
     identity = draw_identity()

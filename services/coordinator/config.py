@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from minedraft.errors import ConfigError
 from minedraft.packets.spec import Transport
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
-from minedraft.types import SHAPES
+from minedraft.types import ASSIGNMENTS, SHAPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 AUTO: Final = "auto"
 """For `link`: the best transport that both ends have."""
+_MAX_PAPER_BATCHES: Final = 2
 _DNS: Final = "dns:"
 _DAY_S = 86400.0
 
@@ -39,8 +43,10 @@ class CoordinatorConfig:
     """Most requests per batch."""
     num_draft_tokens: int = 4
     """Draft tokens per step (k)."""
-    shape: str = "fixed"
-    """auto or fixed: whether the coordinator chooses batches and drafting within these numbers."""
+    shape: str = "auto"
+    """auto: begin so, then as measured costs say, for as many requests at once. fixed: stay so."""
+    assignment: str = ASSIGNMENTS[0]
+    """balanced: batches stay equally large. paper: MineDraft's own rules, with `--shape fixed`."""
     max_draft_tokens: int = 16
     """Largest k that can be set while running."""
     max_rows: int = 64
@@ -84,10 +90,11 @@ class CoordinatorConfig:
         _range("num_batches", self.num_batches, 1, MAX_BATCHES)
         _range("max_rows", self.max_rows, 1, MAX_ROWS)
         _range("max_batch_size", self.max_batch_size, 1, self.max_rows)
-        if self.shape not in SHAPES:
-            raise ConfigError(f"shape={self.shape!r}, want one of {', '.join(SHAPES)}")
         _range("max_draft_tokens", self.max_draft_tokens, 1, MAX_DRAFT_TOKENS)
         _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
+        _choice("shape", self.shape, SHAPES)
+        _choice("assignment", self.assignment, ASSIGNMENTS)
+        check_assignment(self.assignment, self.num_batches, self.shape)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
         _range("prefill_stall", self.prefill_stall, 1.0, 1000.0)
         _range("max_waiting_requests", self.max_waiting_requests, 1, 2**20)
@@ -97,15 +104,26 @@ class CoordinatorConfig:
         _range("reconnect_s", self.reconnect_s, 0.01, _DAY_S)
         _range("grace_s", self.grace_s, 0.0, _DAY_S)
         _range("trial_s", self.trial_s, 0.0, _DAY_S)
-        links = (AUTO, *(transport.value for transport in Transport))
-        if self.link not in links:
-            raise ConfigError(f"link={self.link!r}, want one of {', '.join(links)}")
+        _choice("link", self.link, (AUTO, *(transport.value for transport in Transport)))
         check_dial("verifier", self.verifier)
         for index, address in enumerate(self.drafters):
             if dns_place(address) is None:
                 check_dial("drafters", address)
             if address in self.drafters[:index]:
                 raise ConfigError(f"drafters={address!r}: named twice; a drafter has one member")
+
+
+def check_assignment(assignment: str, num_batches: int, shape: str) -> None:
+    """Refuse MineDraft's own rules where they say nothing.
+
+    Raises:
+        ConfigError: more than two batches, or a shape that members would have to move for.
+    """
+    if assignment == "paper" and (shape != "fixed" or num_batches > _MAX_PAPER_BATCHES):
+        raise ConfigError(
+            f"assignment={assignment!r}: needs shape fixed and at most {_MAX_PAPER_BATCHES} "
+            f"batches, not shape {shape} and {num_batches}"
+        )
 
 
 def dns_place(address: str) -> str | None:
@@ -122,6 +140,11 @@ def dns_place(address: str) -> str | None:
     except ConfigError:
         raise ConfigError(f"drafters={address!r}: want dns:host:port") from None
     return place
+
+
+def _choice(name: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name}={value!r}, want one of {', '.join(choices)}")
 
 
 def _range(name: str, value: float, low: float, high: float) -> None:

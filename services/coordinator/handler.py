@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from minedraft import log as logs
-from minedraft.admin import BatchStatus, ServerInfo, Status, TargetInfo
+from minedraft.admin import BatchStatus, ServerInfo, ShapeStatus, Status, TargetInfo
 from minedraft.api import Finished, Started
 from minedraft.errors import (
     ConfigError,
@@ -22,6 +22,7 @@ from minedraft.errors import (
 from minedraft.plans import MAX_BATCHES
 from minedraft.security.address import check_dial
 from minedraft.security.caller import ANYBODY
+from minedraft.services.coordinator.config import check_assignment
 from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
 from minedraft.services.coordinator.workers.swap import Swapper
@@ -230,13 +231,19 @@ class Handler:
             num_log_lines_dropped=logs.num_dropped(),
             swaps=self._swapper.status,
             costs=core.trials.status(),
+            shape=ShapeStatus(*core.shaper.shape),
+            candidates=tuple(
+                ShapeStatus(*shape, tokens_per_s)
+                for shape, tokens_per_s in core.shaper.figures.items()
+            ),
         )
 
     def set_mode(self, mode: Mode) -> None:
         """Change the mode while requests run.
 
         Raises:
-            InvalidRequestError: a number is out of range.
+            InvalidRequestError: a number is out of range, or the rules of assignment have no such
+                shape.
         """
         _range("num_batches", mode.num_batches, 1, MAX_BATCHES)
         _range("max_batch_size", mode.max_batch_size, 1, self._config.max_rows)
@@ -245,6 +252,10 @@ class Handler:
             raise InvalidRequestError(
                 f"shape={shown(mode.shape)}, want one of {', '.join(SHAPES)}", field="shape"
             )
+        try:
+            check_assignment(self._config.assignment, mode.num_batches, mode.shape)
+        except ConfigError as err:
+            raise InvalidRequestError(str(err), field="shape") from None
         self._engine.core.set_mode(mode)
         self._engine.schedule()
 

@@ -131,6 +131,7 @@ async def a_world(target, link: str, mode: tuple[int, int, int], hooks: Hooks):
             num_batches=mode[0],
             max_batch_size=mode[1],
             num_draft_tokens=mode[2],
+            shape="fixed",
             link=link,
             reconnect_s=0.02,
             grace_s=10.0,

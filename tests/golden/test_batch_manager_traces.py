@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.assignment import RULES
 from minedraft.types import RequestId
 
 TRACES = sorted((Path(__file__).parent / "batch_manager").glob("*.jsonl"))
@@ -20,8 +20,8 @@ TRACES = sorted((Path(__file__).parent / "batch_manager").glob("*.jsonl"))
 class Player:
     """Does to a `BatchManager` what a line says."""
 
-    def make(self, num_batches, max_batch_size):
-        self.manager = BatchManager(num_batches, max_batch_size)
+    def make(self, num_batches, max_batch_size, assignment="balanced"):
+        self.manager = RULES[assignment](num_batches, max_batch_size)
 
     def reshape(self, num_batches, max_batch_size, num_slots):
         """The shape changes; whoever must move does so later."""
@@ -40,7 +40,7 @@ class Player:
 
     def plan(self, batch):
         """A step of `batch` goes out."""
-        self.manager.start()
+        self.manager.start(batch)
 
     def sync(self, batch):
         """`batch` has no step in flight any more."""

@@ -167,6 +167,7 @@ async def cluster(
         num_batches=mode[0],
         max_batch_size=mode[1],
         num_draft_tokens=mode[2],
+        shape="fixed",
         link=link,
         reconnect_s=0.02,
         debug_requests=True,

@@ -76,6 +76,7 @@ async def test_a_request_that_processes_die_of_is_given_up_and_the_others_are_se
             drafters=(),
             num_batches=2,
             max_batch_size=4,
+            shape="fixed",
             reconnect_s=0.05,
             grace_s=0.1,
             trial_s=0.0,

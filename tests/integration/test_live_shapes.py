@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from minedraft.services.coordinator.core.shaper import Shaper
+from minedraft.services.coordinator.core.shapes import Shape
 from tests.integration.cluster import cluster, until_status
 from tests.integration.conftest import gather
 
@@ -50,6 +54,27 @@ async def flip(client, rng, *, sizes=(2, 4, 6, 12)):
         await asyncio.sleep(0)
 
 
+@pytest.fixture
+def flipped(monkeypatch):
+    """The coordinator takes a shape by chance, at one in five of its sync points."""
+    rng, taken = random.Random(11), Counter()
+
+    def look(shaper, num_requests, num_drafters, load):
+        if shaper.mode.shape != "auto" or not num_requests or rng.random() < 0.8:
+            return False
+        shape = Shape(rng.randint(1, 3), rng.choice((0, shaper.mode.num_draft_tokens)))
+        taken[shape] += 1
+        shaper.switch(shape)
+        return True
+
+    monkeypatch.setattr(Shaper, "look", look)
+    return taken
+
+
+def auto(config):
+    return replace(config, shape="auto")
+
+
 async def load_while_modes_change(c, options, seed):
     flipping = asyncio.create_task(flip(c.client, random.Random(seed)))
     try:
@@ -88,3 +113,88 @@ async def test_modes_change_while_a_drafter_is_killed_and_returns(target_dir, dr
         await returned.start()
         c.drafters[0] = returned
         assert await running == greedy
+
+
+@pytest.mark.parametrize("num_drafters", [1, 2])
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+async def test_the_shape_changes_at_random_sync_points(
+    target_dir, draft_dir, greedy, options, num_drafters, flipped
+):
+    expected = greedy if options is GREEDY else await plain(target_dir, options)
+    async with cluster(
+        target_dir, draft_dir, num_drafters=num_drafters, mode=(2, 6, 4), coordinator=auto
+    ) as c:
+        assert await load(c.client, options) == expected
+        status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
+    assert set(flipped) == {Shape(a, k) for a in (1, 2, 3) for k in (0, 4)}
+    assert status.counters.num_moves > 0
+
+
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+async def test_the_shape_changes_while_a_small_pool_preempts(
+    target_dir, draft_dir, greedy, options, flipped
+):
+    expected = greedy if options is GREEDY else await plain(target_dir, options)
+    async with cluster(target_dir, draft_dir, num_blocks=24, mode=(2, 6, 4), coordinator=auto) as c:
+        assert await load(c.client, options) == expected
+        status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
+    assert status.counters.num_preemptions > 0
+    assert flipped
+
+
+async def test_the_shape_changes_while_a_drafter_is_killed_and_returns(
+    target_dir, draft_dir, greedy, flipped
+):
+    async with cluster(
+        target_dir, draft_dir, num_drafters=2, link="grpc", mode=(2, 6, 4), coordinator=auto
+    ) as c:
+        running = asyncio.create_task(load(c.client, GREEDY))
+        await until_status(c.client, lambda s: s.counters.num_output_tokens >= 60)
+        await c.drafters[0].kill()
+        returned = c.drafters[0].again()
+        await until_status(c.client, lambda s: s.counters.num_output_tokens >= 200)
+        await returned.start()
+        c.drafters[0] = returned
+        assert await running == greedy
+    assert flipped
+
+
+async def test_acceptance_is_there_at_once_when_speculation_returns(target_dir, monkeypatch):
+    """The target drafts for itself, so drafts fail only where the drafter is behind."""
+    at, shapes = [4], []
+
+    def look(shaper, num_requests, num_drafters, load):
+        if shaper.shape.num_draft_tokens == at[0] or not num_drafters:
+            return False
+        shapes.append(at[0])
+        shaper.switch(Shape(2, at[0]))
+        return True
+
+    async def steps(client, count):
+        start = (await client.status()).counters
+        done = await until_status(client, lambda s: s.counters.num_steps >= start.num_steps + count)
+        return start, done.counters
+
+    monkeypatch.setattr(Shaper, "look", look)
+    async with cluster(target_dir, target_dir, mode=(2, 4, 4), coordinator=auto) as c:
+        running = asyncio.create_task(
+            gather(
+                *(
+                    c.client.generate(prompt, max_tokens=300, ignore_eos=True, temperature=0)
+                    for prompt in PROMPTS[:8]
+                )
+            )
+        )
+        await steps(c.client, 20)
+        at[0] = 0
+        await steps(c.client, 80)
+        at[0] = 4
+        start, _ = await steps(c.client, 1)
+        _, done = await steps(c.client, 10)  # five of each batch
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait((running,))
+    assert shapes == [0, 4]
+    num_drafts = done.num_draft_tokens - start.num_draft_tokens
+    assert done.num_accepted_tokens - start.num_accepted_tokens >= 0.95 * num_drafts > 0
+    assert done.num_stale_drafts == start.num_stale_drafts

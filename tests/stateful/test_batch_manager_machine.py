@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from minedraft.errors import StateError
-from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.assignment import RULES
 from minedraft.types import RequestId
 
 
@@ -40,9 +40,17 @@ class Paper:
 class BatchManagerMachine(RuleBasedStateMachine):
     """See the module docstring."""
 
-    @initialize(num_batches=st.sampled_from((2, 2, 1, 3)), max_batch_size=st.integers(1, 4))
-    def start(self, num_batches, max_batch_size):
-        self.manager = BatchManager(num_batches, max_batch_size)
+    @initialize(
+        num_batches=st.sampled_from((2, 2, 1, 3)),
+        max_batch_size=st.integers(1, 4),
+        by_paper=st.booleans(),
+    )
+    def start(self, num_batches, max_batch_size, by_paper):
+        self.by_paper = by_paper and num_batches < 3
+        kind = RULES["paper" if self.by_paper else "balanced"]
+        self.manager = kind(num_batches, max_batch_size)
+        self.skip_flag = False
+        """Of the paper, in its fallback: it changes with each step, whoever may run."""
         self.lists: list[list[str]] = [[] for _ in range(num_batches)]
         self.max = max_batch_size
         self.paper = Paper()
@@ -53,7 +61,10 @@ class BatchManagerMachine(RuleBasedStateMachine):
     def arrive(self, drafting):
         drafting %= len(self.lists)
         if len(self.lists) == 2:
-            flag = self.paper.next_flag(skip_flag=drafting != 0)
+            skip_flag = drafting != 0
+            if self.by_paper and self.started and not all(self.lists):
+                skip_flag = self.skip_flag
+            flag = self.paper.next_flag(skip_flag)
             want = 0 if flag else 1
             if len(self.lists[want]) == self.max:
                 self.paper.recycle(flag)
@@ -99,16 +110,20 @@ class BatchManagerMachine(RuleBasedStateMachine):
             self.manager.add(RequestId(name), 0)
 
     @precondition(lambda self: any(self.lists))
-    @rule()
-    def step(self):
-        self.manager.start()
+    @rule(pick=st.integers(0, 2))
+    def step(self, pick):
+        able = [batch for batch, names in enumerate(self.lists) if names]
+        batch = able[pick % len(able)]
+        self.manager.start(batch)
+        # True is batch 0. In rotation the next one that is verified is the other one.
+        self.skip_flag = batch == 0 if all(self.lists) else not self.skip_flag
         self.started = self.paper.has_scheduled_decoding = True
 
     @rule(batch=st.integers(0, 2))
     def sync(self, batch):
         batch %= len(self.lists)
         want = []
-        while len(self.lists[batch]) - min(map(len, self.lists)) >= 2:
+        while not self.by_paper and len(self.lists[batch]) - min(map(len, self.lists)) >= 2:
             sizes = [len(names) for names in self.lists]
             to = sizes.index(min(sizes))
             name = self.lists[batch].pop()
@@ -117,7 +132,7 @@ class BatchManagerMachine(RuleBasedStateMachine):
             self.paper.recycle(batch == 0)  # the paper would call it a preemption ...
             self.paper.balance += -1 if to == 0 else 1  # ... and an arrival
         assert self.manager.rebalance(batch) == tuple(want)
-        assert len(self.lists[batch]) - min(map(len, self.lists)) <= 1
+        assert self.by_paper or len(self.lists[batch]) - min(map(len, self.lists)) <= 1
 
     @invariant()
     def equals_the_model(self):

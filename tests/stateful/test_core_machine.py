@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from minedraft.errors import DuplicateRequestError
 from minedraft.services.coordinator.core.request import Request
-from minedraft.types import Mode, RequestId, RowParams
+from minedraft.types import SHAPES, Mode, RequestId, RowParams
 from tests.core_model import CoreModel
 from tests.plan_checks import CONTEXT
 from tests.worker_doubles import VOCAB
@@ -52,6 +52,7 @@ class CoreMachine(RuleBasedStateMachine):
         num_blocks=st.sampled_from((10, 7, 60)),
         drafter_context=st.sampled_from((CONTEXT, 20)),
         prefix_cache=st.sampled_from((True, True, False)),
+        shape=st.sampled_from(SHAPES),
         requests=st.lists(REQUESTS, min_size=2, max_size=8),
     )
     def start(
@@ -62,9 +63,10 @@ class CoreMachine(RuleBasedStateMachine):
         num_blocks,
         drafter_context,
         prefix_cache,
+        shape,
         requests,
     ):
-        mode = Mode(num_batches, max_batch_size, k)
+        mode = Mode(num_batches, max_batch_size, k, shape)
         self.model = CoreModel(
             mode,
             num_blocks=num_blocks,
@@ -139,7 +141,13 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(k=st.sampled_from((0, 1, 4)), num_batches=st.integers(1, 4), size=st.integers(1, 4))
     def set_mode(self, k, num_batches, size):
         """Under load, at any moment: fewer batches, more, smaller ones."""
-        self.model.core.set_mode(Mode(num_batches, size, k))
+        self.model.core.set_mode(Mode(num_batches, size, k, self.model.core.mode.shape))
+
+    @precondition(lambda self: self.model.core.mode.shape == "auto")
+    @rule(num_batches=st.integers(1, 3), drafts=st.booleans())
+    def reshape(self, num_batches, drafts):
+        """Another shape within the mode, at any moment; plain decoding feeds the drafters."""
+        self.model.reshape(num_batches, self.model.core.mode.num_draft_tokens * drafts)
 
     @precondition(lambda self: self.model.live)
     @rule(index=INDEX)
@@ -225,7 +233,9 @@ def some_prompt(rng: random.Random) -> tuple[int, ...]:
 def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
     """Two hundred requests and thousands of events that one seed picks."""
     rng = random.Random(seed)
-    mode = Mode(rng.randint(1, 3), rng.randint(1, 6), rng.choice((0, 1, 3, 4, 7)))
+    mode = Mode(
+        rng.randint(1, 3), rng.randint(1, 6), rng.choice((0, 1, 3, 4, 7)), rng.choice(SHAPES)
+    )
     model = CoreModel(
         mode,
         num_blocks=rng.choice((10, 12, 20, 60)),
@@ -281,8 +291,11 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
             model.cut_over(rng.choice([*model.serving, 0]), rng.choice(list(model.warming)))
 
     def set_mode():
-        k = rng.choice((0, 1, 4))
-        model.core.set_mode(Mode(rng.randint(1, 4), rng.randint(1, 6), k))
+        model.core.set_mode(
+            Mode(rng.randint(1, 4), rng.randint(1, 6), rng.choice((0, 1, 4)), mode.shape)
+        )
+        if mode.shape == "auto":
+            model.reshape(rng.randint(1, 4), rng.choice((0, mode.num_draft_tokens)))
 
     events = {
         submit: 20,
@@ -299,7 +312,7 @@ def storm(seed: int) -> CoreModel:  # noqa: C901 a list of events
         another_drafter: 3,
         one_drafter_goes: 1.5,
         cut_over: 2,
-        set_mode: 1,
+        set_mode: 2,
     }
     while model.num_submitted < 200:
         rng.choices(list(events), events.values())[0]()

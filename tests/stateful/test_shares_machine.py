@@ -53,7 +53,7 @@ class SharesMachine(RuleBasedStateMachine):
             self.at_sync_point(batch)
         for batch in idle:
             if batch < self.manager.num_batches and self.manager.size(batch):
-                self.manager.start()
+                self.manager.start(batch)
                 self.stepping[batch] = self.members(batch)
 
     @rule(drafting=st.integers(0, 3))

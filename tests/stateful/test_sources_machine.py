@@ -19,15 +19,17 @@ from hypothesis.stateful import (
 )
 
 from minedraft.errors import StateError
-from minedraft.plans import DraftResult, StepTiming
+from minedraft.plans import DraftResult, DraftRowResult, StepTiming
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource, State
 from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Request
-from minedraft.types import Mode, RequestId, RowParams
+from minedraft.types import Mode, RequestId, RowId, RowParams
 from tests.worker_doubles import DrafterDouble, VerifierDouble
 
 PICK = st.integers(0, 99)
+GONE = RowId(10**6)
+"""A row that has ended: only its source is behind, not one of its requests."""
 NUM_BATCHES = 3
 
 
@@ -94,8 +96,9 @@ class SourcesMachine(RuleBasedStateMachine):
     def a_warm_up_plan_is_answered(self, pick, is_behind):
         number = self._pick(self.owed, pick)
         note = self.owed.pop(number)
+        rows = (DraftRowResult(GONE, 1, is_behind=is_behind),)
         self.core.on_draft_result(
-            DraftResult(note.step_id, 0, 0, 0, StepTiming(), number, int(is_behind))
+            DraftResult(note.step_id, 0, 0, 0, StepTiming(), number, rows=rows)
         )
         if number in self.warming:
             self.warming[number] = not is_behind

@@ -1,7 +1,8 @@
 """Assigns requests to batches. Pure.
 
-The assignment rules are MineDraft's (Tang et al., ICML 2026), stated on named batches
-instead of parity bits, plus active re-balancing at the sync point:
+The assignment rules are those of MineDraft (Tang et al., ICML 2026), stated on named batches
+instead of parity bits, plus active re-balancing at the sync point (`assignment` has the paper's
+own):
 
 * before the first step of a busy period, new requests go to the smaller batch, so the two fill
   alternately;
@@ -40,6 +41,10 @@ class BatchManager:
     ) -> None:
         self.num_moves = 0
         """Members that went from one batch to another, since the start."""
+        self.num_rotating_steps = 0
+        """Steps planned while several batches were and each could have had a member."""
+        self.num_fallback_steps = 0
+        """Those of them at which a batch had none, so that the others ran without it."""
         self.started = False
         """Whether a step was planned since the last time everything was empty."""
         self._members: list[dict[RequestId, None]] = []
@@ -118,9 +123,12 @@ class BatchManager:
         if not self._batch_of:
             self.started = False
 
-    def start(self) -> None:
-        """Note that a step was planned: the first fill is over."""
+    def start(self, batch: int) -> None:  # noqa: ARG002 other rules look at it
+        """Note that a step of `batch` is planned: the first fill is over."""
         self.started = True
+        if 1 < self.num_batches <= len(self._batch_of):
+            self.num_rotating_steps += 1
+            self.num_fallback_steps += not all(self._members[: self.num_batches])
 
     def rebalance(self, batch: int) -> tuple[tuple[RequestId, int], ...]:
         """Move members of `batch`, which is at its sync point, to smaller batches.
@@ -130,12 +138,10 @@ class BatchManager:
             members than this one, and a closing one has none, but for its `surplus`.
         """
         self._left_over.pop(batch, None)
-        is_closing = batch >= self.num_batches
         moved: list[tuple[RequestId, int]] = []
         while self._members[batch]:
             to = self._smallest()
-            would_help = is_closing or self.size(batch) - self.size(to) >= 2  # noqa: PLR2004
-            if not (would_help and self._has_room(to)):
+            if not (self._gives(batch, to) and self._has_room(to)):
                 break
             request_id = next(reversed(self._members[batch]))
             del self._members[batch][request_id]
@@ -170,6 +176,10 @@ class BatchManager:
 
     def _smallest(self) -> int:
         return min(range(self.num_batches), key=lambda b: (len(self._members[b]), b))
+
+    def _gives(self, batch: int, to: int) -> bool:
+        """Whether `batch` gives a member away: if it is closing, or both get more alike."""
+        return batch >= self.num_batches or self.size(batch) - self.size(to) > 1
 
     def _has_room(self, batch: int) -> bool:
         return batch < self.num_batches and len(self._members[batch]) < self.max_batch_size

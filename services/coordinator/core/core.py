@@ -14,18 +14,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from minedraft.plans import MAX_ROWS
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.answers import read_answer
 from minedraft.services.coordinator.core.capacity import check_ids, check_queue, fits, too_large
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
+from minedraft.services.coordinator.core.facts import Facts
 from minedraft.services.coordinator.core.outcome import settle
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.prefill_budget import DEFAULT_STALL
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.request_table import RequestTable
+from minedraft.services.coordinator.core.shaper import Shaper
 from minedraft.services.coordinator.core.sources import Sources
 from minedraft.services.coordinator.core.suspects import count_failure
 from minedraft.services.coordinator.core.trials import Trials
@@ -36,18 +39,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from minedraft.plans import DraftPlan, DraftResult, StepBegun, VerifyPlan, VerifyResult
-    from minedraft.services.coordinator.core.batch_manager import BatchManager
     from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.outcome import Keep, Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.types import Mode, ModelInfo, RequestId
 
 
-class Core:
+class Core(Facts):
     """See the module docstring.
 
     Args:
-        mode: How batches rotate.
+        mode: How batches rotate; with the shape `auto`, the bounds of how.
         prefill_budget_tokens: Most prompt tokens in one step.
         prefill_stall: Times that a step may take as long because of them; >= 1.
         max_waiting: Longest queue.
@@ -55,6 +57,8 @@ class Core:
         step_timeout_s: What a worker may take for a step; bounds the wait for drafts.
         prefix_cache: Whether requests that begin alike share blocks.
         trial_s: Device time of trial steps, which measure costs while idle; 0: none.
+        max_rows: Most requests that one batch may have.
+        assignment: Which rules assign requests to batches.
     """
 
     def __init__(
@@ -68,21 +72,25 @@ class Core:
         step_timeout_s: float = math.inf,
         prefix_cache: bool = True,
         trial_s: float = 0.0,
+        max_rows: int = MAX_ROWS,
+        assignment: str = "balanced",
     ) -> None:
-        self.mode = mode
         self.max_waiting = max_waiting
         self._has_prefix_cache = prefix_cache
-        self._table = RequestTable(mode.num_batches, mode.max_batch_size)
+        self._table = RequestTable(mode.num_batches, mode.max_batch_size, assignment)
         self._counters = Counters()
         self.sources = Sources()
         """Draft sources. Read only: what happens to them is told by the methods below."""
         self._deaths = Deaths()
         self._costs = Costs(step_timeout_s)
+        self.shaper = Shaper(mode, self._costs, max_rows=max_rows)
+        """The shape. Read only: a mode is set below."""
         self._planner = Planner(
             self._table,
             self.sources,
             self._deaths,
             costs=self._costs,
+            shaper=self.shaper,
             policy=policy_named(policy),
             prefill_budget_tokens=prefill_budget_tokens,
             prefill_stall=prefill_stall,
@@ -222,7 +230,7 @@ class Core:
         """
         if self._verifier is None:
             return
-        yield from self._planner.plan(self.mode, self._verifier)
+        yield from self._planner.plan(self._verifier)
         if self.is_idle:
             yield from self.trials.plan(self.mode, self._verifier)
 
@@ -296,6 +304,7 @@ class Core:
         self._counters.verified(answer, result.num_stale_drafts, step.num_behind)
         self._counters.num_stale_results += len(result.rows) - len(answer.rows)
         self._costs.verified(step, answer, result.timing)
+        self.shaper.observe(step, answer, result.timing)
         self._verifying.mark()
         outcomes = [
             settle(request, row, keep) for request, row in answer.rows if row.token_ids or row.error
@@ -319,80 +328,10 @@ class Core:
         """What is known of steps and drafts. Read only."""
         return self._costs
 
-    @property
-    def requests(self) -> dict[RequestId, Request]:
-        """Live requests. Read only."""
-        return self._table.live
-
-    @property
-    def blocks(self) -> PrefixCache:
-        """KV blocks of the verifier's pool. Read only."""
-        return self._table.blocks
-
-    @property
-    def batches(self) -> BatchManager:
-        """Who is in which batch. Read only."""
-        return self._table.batches
-
-    @property
-    def counters(self) -> Counters:
-        """Totals. Read only."""
-        counters, prefixes = self._counters, self._table.prefixes
-        counters.num_preemptions = self._table.num_preemptions
-        counters.num_prefix_hits = prefixes.num_hits
-        counters.num_prefix_hit_tokens = prefixes.num_hit_tokens
-        counters.num_evicted_blocks = prefixes.num_evicted_blocks
-        counters.num_peak_blocks = self._planner.reserved.peak
-        counters.num_peak_blocks_for_all = self._planner.reserved.peak_for_all
-        return self._counters
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests in the queue."""
-        return len(self._table.waiting)
-
-    @property
-    def num_running(self) -> int:
-        """Live requests that are in a batch."""
-        return self._table.num_running
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is live and nothing in flight."""
-        return not self._table.live and not self._table.in_flight
-
-    @property
-    def owed_by_verifier(self) -> int:
-        """The step that the verifier is at, even if all its requests have ended; 0: none is."""
-        step = self._verifying.step
-        return step.step_id if step is not None else 0
-
-    @property
-    def oldest_step(self) -> int:
-        """The oldest step in flight, which others may overtake only for a while; 0: none is."""
-        return min((step.step_id for step in self._table.in_flight.values()), default=0)
-
-    @property
-    def batch_numbers(self) -> tuple[int, ...]:
-        """Batches that exist: those of the mode, and closing ones that are not over yet."""
-        return tuple(sorted({*self.batches.numbers, *self._table.in_flight}))
-
-    def in_flight_step(self, batch: int) -> int:
-        """Step id in flight for a batch; 0: none."""
-        step = self._table.in_flight.get(batch)
-        return step.step_id if step is not None else 0
-
-    def phases(self, batch: int) -> dict[str, int]:
-        """Live requests of a batch per phase."""
-        counts: dict[str, int] = {}
-        for request in self._table.members(batch):
-            counts[request.phase.value] = counts.get(request.phase.value, 0) + 1
-        return counts
-
     def set_mode(self, mode: Mode) -> None:
         """Change the mode while requests run: members move at their batches' sync points."""
-        self._table.batches.reshape(mode.num_batches, mode.max_batch_size)
-        self.mode = mode
+        self.shaper.set_mode(mode)
+        self._planner.reshape()
 
     def check(self) -> None:
         """Raise if an invariant is broken; cheap enough for tests and idle moments."""

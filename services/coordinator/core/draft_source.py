@@ -25,6 +25,10 @@ formed anew, after a pause that doubles, and it comes back as another source. It
 before the verifier began: drafts that come later are late, not lost, and a source that catches up
 with a long prompt keeps its link, and with it the KV that it has.
 
+**Catch up.** While the shape is plain decoding no step needs drafts. Now and then a plan with k = 0
+feeds a SERVING source what it lacks, one plan at a time, so that its drafts are good once they are
+wanted again.
+
 **Warm up.** Plans with k = 0 feed a WARMING source the committed tokens that it lacks, one plan at
 a time, while the others draft. It is WARM when its answer leaves no row behind, or there is
 nothing to feed; a later answer may find it behind again. If its link is lost the swap forms
@@ -144,7 +148,7 @@ class DraftSource:
     """What carries its drafts, for people; "" until its link stands."""
     _state: State = field(default=State.LINKING, init=False)
     _owed_step: int = field(default=0, init=False)
-    """Step of the warm-up plan in flight, or of the one that waited in vain; 0: none."""
+    """Step of the plan in flight that only feeds it, or of the one that waited in vain; 0: none."""
     _is_behind: bool = field(default=False, init=False)
     """Its last warm-up plan did not suffice: some rows need more of the same."""
     _num_missed: int = field(default=0, init=False)
@@ -244,7 +248,7 @@ class DraftSource:
         self.advance(Event.WARM_UP)
 
     def feed(self, step_id: int) -> None:
-        """A warm-up plan went out."""
+        """A plan went out that only brings it up to date."""
         self._owed_step = step_id
 
     def caught_up(self) -> None:
@@ -265,15 +269,16 @@ class DraftSource:
         """Take its answer to a plan.
 
         Returns:
-            False: it was no warm-up plan's.
+            False: it was that of a step.
         """
         if self._state is State.SUSPECT:
             self.advance(Event.HEAR)
             self._owed_step = 0
-        if not self.is_warming or result.step_id != self._owed_step:
+        if result.step_id != self._owed_step:
             return False
         self._owed_step = 0
-        self._note_behind(is_behind=result.num_behind > 0)
+        if self.is_warming:
+            self._note_behind(is_behind=result.num_behind > 0)
         return True
 
     def verified(

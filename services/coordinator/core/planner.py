@@ -14,6 +14,7 @@ from minedraft.services.coordinator.core.draft_source import Place
 from minedraft.services.coordinator.core.request import Phase
 from minedraft.services.coordinator.core.reserved import Reserved
 from minedraft.services.coordinator.core.scheduler import Scheduler
+from minedraft.services.coordinator.core.shapes import load_of
 from minedraft.services.coordinator.core.step import Step
 from minedraft.services.coordinator.core.step_view import Limits
 from minedraft.services.coordinator.core.suspects import apart
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.draft_source import DraftSource
     from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request_table import RequestTable
+    from minedraft.services.coordinator.core.shaper import Shaper
+    from minedraft.services.coordinator.core.shapes import Load
     from minedraft.services.coordinator.core.sources import Sources
-    from minedraft.types import Mode, ModelInfo
+    from minedraft.types import ModelInfo
 
     Plans: TypeAlias = tuple[DraftPlan | None, VerifyPlan]
 
@@ -44,6 +47,7 @@ class Planner:
         sources: Who drafts.
         deaths: Who must have the verifier to itself.
         costs: What is known of steps.
+        shaper: Decides how many batches there are, and whether they draft.
         policy: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
         prefill_stall: Times that a step may take as long because of them; >= 1.
@@ -56,6 +60,7 @@ class Planner:
         deaths: Deaths,
         *,
         costs: Costs,
+        shaper: Shaper,
         policy: StepPolicy,
         prefill_budget_tokens: int,
         prefill_stall: float,
@@ -64,21 +69,31 @@ class Planner:
         self._sources = sources
         self._deaths = deaths
         self._costs = costs
+        self._shaper = shaper
         self._scheduler = Scheduler(policy, table, costs, prefill_stall=prefill_stall)
         self._prefill_budget = prefill_budget_tokens
         self.reserved = Reserved()
         """Peaks of the pool. Read only."""
         self._next_step = 1
 
-    def plan(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
+    def reshape(self) -> None:
+        """Give the batches the number and size that they should have; members move later."""
+        shaper = self._shaper
+        self._table.batches.reshape(
+            shaper.shape.num_batches, shaper.max_batch_size, num_slots=shaper.mode.num_slots
+        )
+
+    def plan(self, verifier: ModelInfo) -> Iterator[Plans]:
         """Plan what can be planned.
 
         Yields:
             Plans to send now, the draft plan first. A plan without rows only closes.
         """
         table = self._table
+        if self._shaper.look(table.num_running, len(self._sources.able), self._load):
+            self.reshape()
         at_sync = [b for b in table.batches.numbers if b not in table.in_flight]
-        idle = [b for b in at_sync if b < mode.num_batches]
+        idle = [b for b in at_sync if b < table.batches.num_batches]
         # Smaller batches first, so that arrivals reach an empty one; all of this before the first
         # plan, so that a batch that is filled by re-balancing starts at once.
         for batch in sorted(idle, key=lambda b: (table.batches.size(b), b)):
@@ -89,10 +104,12 @@ class Planner:
         for batch in sorted(idle, key=lambda b: b not in on_trial) if on_trial else idle:
             if on_trial and table.in_flight:
                 break  # no step runs beside its own
-            yield from self._plan_batch(batch, mode, verifier)
+            yield from self._plan_batch(batch, verifier)
         if not any(step.is_trial for step in table.in_flight.values()):
-            self.reserved.look(table.blocks, table.live.values(), mode.num_draft_tokens)
-        yield from self._plan_warm_ups(mode, verifier)
+            k = self._shaper.mode.num_draft_tokens
+            self.reserved.look(table.blocks, table.live.values(), k)
+        yield from self._plan_warm_ups(verifier)
+        yield from self._plan_catch_ups(verifier)
         yield from self._housekeeping()
 
     def number(self) -> int:
@@ -117,12 +134,16 @@ class Planner:
             if request.phase is not Phase.WAITING
         }
 
-    def _plan_batch(self, batch: int, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
+    def _load(self) -> Load:
+        running = (r for r in self._table.live.values() if r.phase is not Phase.WAITING)
+        return load_of(running, self._shaper.mode.num_draft_tokens)
+
+    def _plan_batch(self, batch: int, verifier: ModelInfo) -> Iterator[Plans]:
         table = self._table
         if table.batches.size(batch) == 0:
             return
         drafter = self._sources.of_batch(batch)
-        limits = self._limits(mode, verifier, drafter)
+        limits = self._limits(self._shaper.next_k(), verifier, drafter)
         table.begin_plan()
         rows = StepRows()
         for group in apart(table.members_to_plan(batch)):
@@ -131,7 +152,7 @@ class Planner:
                 break
         if not rows.verify_rows:
             return
-        table.batches.start()
+        table.batches.start(batch)
         step = Step(
             step_id=self.number(),
             batch=batch,
@@ -146,9 +167,9 @@ class Planner:
         table.prefixes.begin_step(step)
         yield self._draft_plan(step, rows, drafter), self._verify_plan(step, rows)
 
-    def _limits(self, mode: Mode, verifier: ModelInfo, drafter: DraftSource | None) -> Limits:
+    def _limits(self, k: int, verifier: ModelInfo, drafter: DraftSource | None) -> Limits:
         return Limits(
-            num_draft_tokens=mode.num_draft_tokens if drafter else 0,
+            num_draft_tokens=k if drafter else 0,
             prefill_budget_tokens=self._prefill_budget,
             max_model_len=verifier.max_model_len,
             drafter_max_len=drafter.model.max_model_len if drafter else 0,
@@ -191,21 +212,41 @@ class Planner:
             if other is not step
         )
 
-    def _plan_warm_ups(self, mode: Mode, verifier: ModelInfo) -> Iterator[Plans]:
+    def _plan_warm_ups(self, verifier: ModelInfo) -> Iterator[Plans]:
         """Feed warming drafters what they lack; each has at most one plan out."""
         for source in self._sources.warming:
             if source.owed_step:
                 continue
-            admitted = [r for r in self._table.live.values() if r.phase is not Phase.WAITING]
-            limits = self._limits(mode, verifier, source)
-            rows, opens = warm_up(admitted, limits, again=source.is_behind)
-            if not rows:
+            plan = self._feed(source, verifier, again=source.is_behind)
+            if plan is None:
                 source.caught_up()
-                continue
-            step_id = self.number()
-            source.feed(step_id)
-            closes = self._table.take_drafter_closes(source.source_id)
-            yield DraftPlan(step_id, 0, source.source_id, rows, opens, closes), _NOTHING
+            else:
+                yield plan, _NOTHING
+
+    def _plan_catch_ups(self, verifier: ModelInfo) -> Iterator[Plans]:
+        """Feed drafters what they lack in plain decoding, so that they can draft at once.
+
+        Each has at most one such plan out.
+        """
+        if not self._shaper.is_catch_up_due():
+            return
+        for source in self._sources.able:
+            if source.place is Place.LINK and not source.owed_step:
+                plan = self._feed(source, verifier, again=False)
+                if plan is not None:
+                    yield plan, _NOTHING
+
+    def _feed(self, source: DraftSource, verifier: ModelInfo, *, again: bool) -> DraftPlan | None:
+        """Tell a drafter what it lacks of the admitted requests; None: nothing."""
+        admitted = [r for r in self._table.live.values() if r.phase is not Phase.WAITING]
+        limits = self._limits(self._shaper.mode.num_draft_tokens, verifier, source)
+        rows, opens = warm_up(admitted, limits, again=again)
+        if not rows:
+            return None
+        step_id = self.number()
+        source.feed(step_id)
+        closes = self._table.take_drafter_closes(source.source_id)
+        return DraftPlan(step_id, 0, source.source_id, rows, opens, closes)
 
     def _housekeeping(self) -> Iterator[Plans]:
         """Tell workers of ended rows that no step's plan has mentioned."""

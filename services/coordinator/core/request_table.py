@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from minedraft.prefix import PrefixCache
-from minedraft.services.coordinator.core.batch_manager import BatchManager
+from minedraft.services.coordinator.core.assignment import RULES
 from minedraft.services.coordinator.core.prefixes import Prefixes
 from minedraft.services.coordinator.core.request import Event, Phase
 from minedraft.services.coordinator.core.waiting import WaitingQueue
@@ -36,12 +36,13 @@ class RequestTable:
     Args:
         num_batches: Batches in rotation.
         max_batch_size: Most members of one.
+        assignment: Which rules assign requests to batches.
     """
 
-    def __init__(self, num_batches: int, max_batch_size: int) -> None:
+    def __init__(self, num_batches: int, max_batch_size: int, assignment: str = "balanced") -> None:
         self.waiting = WaitingQueue()
         self.live: dict[RequestId, Request] = {}
-        self.batches = BatchManager(num_batches, max_batch_size)
+        self.batches = RULES[assignment](num_batches, max_batch_size)
         self.blocks = PrefixCache(0, 1)
         self.prefixes = Prefixes()
         self.in_flight: dict[int, Step] = {}

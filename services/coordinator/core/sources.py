@@ -39,6 +39,11 @@ class Sources:
         """Those that shall take over."""
         return tuple(source for source in self._by_id.values() if source.is_warming)
 
+    @property
+    def able(self) -> tuple[DraftSource, ...]:
+        """Those that batches are shared among, in the order of their places."""
+        return tuple(source for source in self._by_id.values() if source.is_able)
+
     def serve(self, source: DraftSource) -> None:
         """A source whose link stands drafts from now on."""
         source.serve()
@@ -75,11 +80,11 @@ class Sources:
 
     def of_batch(self, batch: int) -> DraftSource | None:
         """The source that drafts for a batch; None: there is none."""
-        able = [source for source in self._by_id.values() if source.is_able]
+        able = self.able
         return able[batch % len(able)] if able else None
 
     def answered(self, result: DraftResult) -> bool:
-        """Take a source's answer to a plan; False: it was no warm-up plan's."""
+        """Take a source's answer to a plan; False: it was that of a step."""
         source = self._by_id.get(result.epoch)
         return source is not None and source.answered(result)
 

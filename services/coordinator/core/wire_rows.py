@@ -107,7 +107,7 @@ def note_behind(requests: Iterable[Request], result: DraftResult) -> None:
 def warm_up(
     requests: Iterable[Request], limits: Limits, *, again: bool
 ) -> tuple[tuple[DraftRow, ...], tuple[OpenRow, ...]]:
-    """Rows that bring a drafter that does not draft yet up to the committed lengths.
+    """Rows that bring a drafter up to the committed lengths while no step has drafts of it.
 
     Args:
         requests: Live ones that are in a batch.
@@ -116,9 +116,11 @@ def warm_up(
     """
     step = StepRows()
     for request in requests:
-        is_behind = request.drafter_lens.get(limits.source, 0) < request.num_tokens
-        if wants_drafts(request, limits) and (is_behind or again):
+        lacks_some = request.drafter_lens.get(limits.source, 0) < request.num_tokens
+        if wants_drafts(request, limits) and (lacks_some or again):
             step.add_draft(request, 0, limits.source)
+            if limits.source in request.behind:
+                request.behind[limits.source] = True
     return tuple(step.draft_rows), tuple(step.draft_opens)
 
 

@@ -24,7 +24,7 @@ def test_the_command_line_starts_without_torch_and_transformers():
 def test_every_command_has_a_line_of_help():
     result = CliRunner().invoke(app, ["--help"], terminal_width=200)
     for name in ("serve", "coordinator", "drafter", "verifier", "generate", "chat", "status",
-                 "bench", "timeline", "fetch", "distill", "demo"):  # fmt: skip
+                 "mode", "bench", "timeline", "fetch", "distill", "demo"):  # fmt: skip
         assert name in result.output
         assert CliRunner().invoke(app, [name, "--help"]).exit_code == 0
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from minedraft.admin import Counters, Status, SwapStatus, WorkerStatus
+from minedraft.admin import Counters, ShapeStatus, Status, SwapStatus, WorkerStatus
 from minedraft.cli.status import view
 from minedraft.plans import WorkerUsage
 from minedraft.types import Mode
@@ -67,6 +67,24 @@ def test_the_most_blocks_held_are_shown_once_there_were_any():
     assert "most KV blocks held: 40; 44 with drafts of all batches at once" in shown(
         replace(status, counters=counters)
     )
+
+
+def test_the_shape_is_shown_with_the_figures_it_was_chosen_by():
+    status = Status(
+        IDENTITY,
+        Mode(2, 8, 4, "auto"),
+        shape=ShapeStatus(2, 4),
+        candidates=(ShapeStatus(1, 0, 61.4), ShapeStatus(1, 4, None), ShapeStatus(2, 4, 83.6)),
+        counters=Counters(
+            num_shape_switches=3, num_moves=12, num_rotating_steps=400, num_fallback_steps=2
+        ),
+    )
+    lines = [line.strip() for line in shown(status).splitlines()]
+    assert "shape auto: 2 batches, k = 4; 3 switches" in lines
+    assert "plain decoding: 61 tokens/s" in lines
+    assert "one batch, k = 4: unknown" in lines
+    assert "2 batches, k = 4: 84 tokens/s" in lines
+    assert "moves: 12; of 400 steps that could rotate, 2 took turns (0.5%)" in lines
 
 
 def test_what_a_drafter_holds_is_shown_once_it_is_known():

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from minedraft.admin import BatchStatus, Counters, Span, Status, SwapOrder, WorkerStatus
+from minedraft.admin import (
+    BatchStatus,
+    Counters,
+    ShapeStatus,
+    Span,
+    Status,
+    SwapOrder,
+    WorkerStatus,
+)
 from minedraft.errors import InvalidRequestError
 from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
 from minedraft.transport import admin_codec
@@ -37,9 +45,11 @@ def test_a_status_survives_the_wire():
             ),
             WorkerStatus("verifier", "h:2", connected=False, identity=IDENTITY, model=MODEL),
         ),
-        counters=Counters(1, {"stop": 2}, 3, 4, 5, 6, 7, 8, 9, 10),
+        counters=Counters(1, {"stop": 2}, *range(3, 17)),
         draining=True,
         rss_bytes=11,
+        shape=ShapeStatus(2, 4),
+        candidates=(ShapeStatus(1, 0, 61.5), ShapeStatus(2, 4, 0.0), ShapeStatus(3, 4)),
     )
     assert admin_codec.status_from_proto(admin_codec.status_to_proto(status)) == status
 

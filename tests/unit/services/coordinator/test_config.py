@@ -31,6 +31,7 @@ def test_the_defaults_are_a_service_on_this_machine():
         {"q_width": 0},
         {"q_width": 65},
         {"link": "pigeon"},
+        {"assignment": "random"},
         {"link_timeout_s": 0.0},
         {"link_timeout_s": math.nan},
         {"step_timeout_s": 0.0},
@@ -78,3 +79,10 @@ def test_k_may_be_0_and_nobody_may_draft():
 def test_where_it_listens_is_an_address(name, address):
     with pytest.raises(ConfigError, match=f"{name}='{address}': want host:port"):
         CoordinatorConfig(**{name: address})
+
+
+@pytest.mark.parametrize(("shape", "num_batches"), [("auto", 2), ("fixed", 3)])
+def test_the_papers_rules_are_for_a_fixed_shape_of_two_batches(shape, num_batches):
+    with pytest.raises(ConfigError, match=f"not shape {shape} and {num_batches}"):
+        CoordinatorConfig(assignment="paper", shape=shape, num_batches=num_batches)
+    assert CoordinatorConfig(assignment="paper", shape="fixed").num_batches == 2

@@ -380,6 +380,20 @@ async def test_the_mode_changes_under_load():
     await events.aclose()
 
 
+@pytest.mark.parametrize("mode", [Mode(2, 4, 1, "auto"), Mode(3, 4, 1)])
+async def test_a_mode_that_the_papers_rules_do_not_know_is_refused(mode):
+    served = Served(assignment="paper", shape="fixed")
+    with pytest.raises(InvalidRequestError, match="assignment='paper': needs shape") as caught:
+        served.handler.set_mode(mode)
+    assert caught.value.field == "shape"
+
+
+async def test_the_status_says_the_shape():
+    status = await Served().handler.status()
+    assert status.shape.num_batches == status.mode.num_batches
+    assert status.candidates == ()
+
+
 @pytest.mark.parametrize("address", ["nohost", "http://h:1", "h:0", "a b:1", "dns:h:1"])
 @pytest.mark.parametrize("field", ["address", "replace"])
 async def test_a_swap_to_what_is_no_address_is_refused_at_once(field, address):

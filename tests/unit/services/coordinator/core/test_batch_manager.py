@@ -13,7 +13,7 @@ def filled(*sizes: int, max_batch_size: int = 8, started: bool = True) -> BatchM
         for index in range(size):
             manager.add(RequestId(f"{'abc'[batch]}{index}"), batch)
     if started:
-        manager.start()
+        manager.start(0)
     return manager
 
 
