@@ -6,6 +6,7 @@ Each check runs in a process of its own. The figures go to out/bench/sched/*.jso
 checkout has nothing for prints "not built".
 
     python benchmarks/sched.py [--only NAME ...] [--skip NAME ...]
+    python benchmarks/sched.py --only              # only sum up what was measured before
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ def run_one(name: str) -> None:
 def sum_up(found: dict[str, Report], not_built: Sequence[str]) -> None:
     """Write the lines of all checks into one document, and draw the curve."""
     lines = [line for name, each in found.items() for line in CHECKS[name].lines(each["report"])]
-    curves = {
-        each["report"]["pair"]: shapes.medians(each["report"])
-        for name, each in found.items()
-        if name.startswith("curve_")
-    }
+    curves: dict[str, dict[int, dict[str, float]]] = {}
+    for name, each in found.items():
+        if name.startswith("curve_"):
+            report = each["report"]
+            speeds = curves.setdefault(report["pair"], {})
+            speeds[report["concurrency"]] = shapes.medians(report)
     seconds = {name: each["seconds"] for name, each in found.items()}
     raw = {"not_built": list(not_built), "seconds": seconds, "curves": curves}
     write(OUT / "all.json", lines, raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sched_checks import before, caches, changes, reality, shapes, simulated
@@ -11,18 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, Check] = {
-    "curve_smollm2": Check(
-        shapes.smollm2,
-        shapes.lines,
-        ("auto against the best of ar, ar_all, sd, psd, smollm2", "auto above both ar and sd"),
-        is_built=shapes.is_built,
-    ),
-    "curve_coder": Check(
-        shapes.coder,
-        shapes.lines,
-        ("auto against the best of ar, ar_all, sd, psd, coder",),
-        is_built=shapes.is_built,
-    ),
+    **{
+        f"curve_{pair}_{concurrency}": Check(
+            partial(shapes.measure, pair, concurrency),
+            shapes.lines,
+            (f"auto against the best of ar, ar_all, sd, psd: {pair}, {concurrency} running",),
+            is_built=shapes.is_built,
+        )
+        for pair in shapes.WINDOWS
+        for concurrency in shapes.CONCURRENCIES
+    },
     "ramp": Check(
         changes.ramp,
         changes.ramp_lines,
@@ -33,6 +32,12 @@ CHECKS: Mapping[str, Check] = {
         changes.k_back,
         changes.k_back_lines,
         ("acceptance after k 4 to 0 to 4 over before",),
+        is_built=shapes.is_built,
+    ),
+    "fallback": Check(
+        simulated.fallback,
+        simulated.fallback_lines,
+        ("fallback steps with 2 % aborts and Poisson arrivals; paper rules beside it",),
         is_built=shapes.is_built,
     ),
     "shared": Check(

@@ -12,7 +12,7 @@ from lines import Line
 
 from minedraft.sim.bench_file import read_bench
 from minedraft.sim.replay import replay
-from minedraft.sim.simulation import Setup
+from minedraft.sim.setup import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -44,31 +44,21 @@ def is_built() -> bool:
     return importlib.util.find_spec("minedraft.services.coordinator.core.shaper") is not None
 
 
-def smollm2() -> Report:
-    """Throughput of every shape by concurrency, the small pair."""
-    return asyncio.run(_curve("smollm2"))
+def measure(pair: str, concurrency: int) -> Report:
+    """Throughput of every shape at so many requests."""
+    return asyncio.run(_measure(pair, concurrency))
 
 
-def coder() -> Report:
-    """The same with the larger pair."""
-    return asyncio.run(_curve("coder"))
-
-
-async def _curve(pair: str) -> Report:
-    found: dict[int, dict[str, Any]] = {each: {} for each in CONCURRENCIES}
-    spec = spec_of(pair, mode_of("auto", max(CONCURRENCIES)))
+async def _measure(pair: str, concurrency: int) -> Report:
+    spec = spec_of(pair, mode_of("auto", concurrency))
     async with service(spec) as client:
-        for concurrency in CONCURRENCIES:
-            found[concurrency] = await _in_turns(client, pair, concurrency)
+        found = await _in_turns(client, pair, concurrency)
     async with service(spec.on_all_cores()) as client:
-        for concurrency in CONCURRENCIES:
-            await client.set_mode(num_batches=1, max_batch_size=concurrency, num_draft_tokens=0)
-            load = _load(client, pair, concurrency)
-            async with load.running():
-                found[concurrency]["ar_all"] = [
-                    await tokens_per_s(load, *WINDOWS[pair]) for _ in range(ROUNDS)
-                ]
-    return {"pair": pair, "by_concurrency": {str(each): found[each] for each in found}}
+        await client.set_mode(num_batches=1, max_batch_size=concurrency, num_draft_tokens=0)
+        load = _load(client, pair, concurrency)
+        async with load.running():
+            speeds = [await tokens_per_s(load, *WINDOWS[pair]) for _ in range(ROUNDS)]
+    return {"pair": pair, "concurrency": concurrency, **found, "ar_all": speeds}
 
 
 async def _in_turns(client: Client, pair: str, concurrency: int) -> dict[str, Any]:
@@ -96,28 +86,27 @@ def _load(client: Client, pair: str, concurrency: int) -> SteadyLoad:
     return SteadyLoad(client, asked(prompts, OUTPUT_TOKENS), concurrency)
 
 
-def medians(report: Report) -> dict[int, dict[str, float]]:
-    """Median tokens/s by concurrency and name."""
-    return {
-        int(concurrency): {name: statistics.median(found[name]) for name in NAMES}
-        for concurrency, found in report["by_concurrency"].items()
-    }
+def medians(report: Report) -> dict[str, float]:
+    """Median tokens/s by name."""
+    return {name: statistics.median(report[name]) for name in NAMES}
 
 
 def lines(report: Report) -> Iterator[Line]:
-    for concurrency, speeds in medians(report).items():
-        best = max((name for name in NAMES if name != "auto"), key=lambda name: speeds[name])
-        found = report["by_concurrency"][str(concurrency)]
-        text = f"{report['pair']}, {concurrency} running: auto over the best fixed shape"
-        chosen = " / ".join(dict.fromkeys(found["chosen"]))
-        detail = f"{speeds['auto']:.0f} over {speeds[best]:.0f} tokens/s ({best}); took {chosen}"
-        yield Line(text, speeds["auto"] / speeds[best], 0.97, at_most=False, detail=detail)
-        gain = _two_batches(found["candidates"])
-        if gain >= 1.10:
-            text = f"{report['pair']}, {concurrency} running: auto over the better of ar and sd"
-            detail = f"the costs say {gain:.2f} for two batches"
-            ratio = speeds["auto"] / max(speeds["ar"], speeds["sd"])
-            yield Line(text, ratio, 1.0, at_most=False, detail=detail)
+    speeds = medians(report)
+    best = max((name for name in NAMES if name != "auto"), key=lambda name: speeds[name])
+    where = f"{report['pair']}, {report['concurrency']} running"
+    chosen = " / ".join(dict.fromkeys(report["chosen"]))
+    detail = f"{speeds['auto']:.0f} over {speeds[best]:.0f} tokens/s ({best}); took {chosen}"
+    ratio = speeds["auto"] / speeds[best]
+    yield Line(
+        f"{where}: auto over the best fixed shape", ratio, 0.97, at_most=False, detail=detail
+    )
+    gain = _two_batches(report["candidates"])
+    if gain >= 1.10:
+        detail = f"the costs say {gain:.2f} for two batches"
+        ratio = speeds["auto"] / max(speeds["ar"], speeds["sd"])
+        text = f"{where}: auto over the better of ar and sd"
+        yield Line(text, ratio, 1.0, at_most=False, detail=detail)
 
 
 def _two_batches(candidates: dict[str, float | None]) -> float:

@@ -26,8 +26,8 @@ _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "verifier": frozenset({"model", "listen", "device", "dtype"}),
         "bench": frozenset({"prompts", "modes", "batch", "k", "max_tokens", "json_file"}),
         "simulate": frozenset(
-            {"bench", "trace", "costs", "batches", "batch", "k", "num_drafters", "json_file", "svg",
-             "seed"}
+            {"bench", "trace", "costs", "batches", "batch", "k", "shape", "num_drafters",
+             "json_file", "svg", "seed"}
         ),
         "generate": frozenset({"max_tokens", "temperature", "seed", "system", "as_json"}),
         "swap": frozenset({"model", "to", "replace", "timeout"}),

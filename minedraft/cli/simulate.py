@@ -24,14 +24,17 @@ from minedraft.sim.outputs import MAX_AUTOCORRELATION, MAX_SPREAD, AcceptanceMod
 from minedraft.sim.replay import ALL_CORES
 from minedraft.sim.replay import replay as run_replay
 from minedraft.sim.report import Report, report
-from minedraft.sim.simulation import Setup, Simulation
+from minedraft.sim.setup import Setup
+from minedraft.sim.simulation import Simulation
 from minedraft.sim.step_costs import FlatCosts, LinearCosts, StepCosts
 from minedraft.sim.trace_file import read_trace
 from minedraft.timeline.window import full_steps
-from minedraft.types import MAX_MODEL_LEN, Mode
+from minedraft.types import ASSIGNMENTS, MAX_MODEL_LEN, SHAPES, Mode
 
 _MAX_MS = 1e6
 _PICTURE_STEPS = 16
+_TRIAL_S = 10.0
+"""As `minedraft serve` spends at its start."""
 
 
 def simulate(
@@ -55,6 +58,10 @@ def simulate(
     k: Annotated[
         int | None, typer.Option("--k", min=0, max=MAX_DRAFT_TOKENS, help="Draft tokens per step.")
     ] = None,
+    shape: Annotated[
+        str,
+        typer.Option(help="auto: the coordinator chooses within these numbers. fixed: these."),
+    ] = "fixed",
     num_drafters: Annotated[
         int, typer.Option("--drafters", min=0, max=MAX_BATCHES, help="Drafters.")
     ] = 1,
@@ -111,6 +118,9 @@ def simulate(
     num_blocks: Annotated[
         int, typer.Option(min=1, max=2**24, help="KV blocks of the verifier.")
     ] = 8192,
+    assignment: Annotated[
+        str, typer.Option(help="Who joins which batch: balanced, or paper (MineDraft's rules).")
+    ] = "balanced",
     prefix_cache: Annotated[
         bool, typer.Option(help="Compute what prompts have in common at their beginning once.")
     ] = True,
@@ -123,15 +133,19 @@ def simulate(
         num_drafters=num_drafters,
         num_blocks=num_blocks,
         prefix_cache=prefix_cache,
+        assignment=_word("assignment", assignment, ASSIGNMENTS),
+        trial_s=_TRIAL_S if _word("shape", shape, SHAPES) == "auto" else 0.0,
         seed=seed,
     )
-    asks_for_more = (batches, batch, k, trace, requests, rate, concurrency) != (None,) * 7
+    asks_for_more = shape == "auto" or any(
+        given is not None for given in (batches, batch, k, trace, requests, rate, concurrency)
+    )
     if modes and not asks_for_more:
         _replay(modes, setup, json_file, svg)
         return
     setup = replace(
         setup,
-        mode=Mode(2 if batches is None else batches, batch or 8, 4 if k is None else k),
+        mode=Mode(2 if batches is None else batches, batch or 8, 4 if k is None else k, shape),
         costs=_costs(modes, costs, verify_ms, draft_ms),
         acceptance=_acceptance(modes, acceptance, spread, autocorrelation),
     )
@@ -200,6 +214,12 @@ def _costs(
     return costs_of(shared) if shared else LinearCosts()
 
 
+def _word(name: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name}={value[:40]!r}: want one of {', '.join(known)}")
+    return value
+
+
 def _acceptance(
     modes: Mapping[str, BenchMode], text: str, spread: float, autocorrelation: float
 ) -> AcceptanceModel:
@@ -238,6 +258,8 @@ def _figures(found: Report) -> Table:
         ("E2E p50 / p99, ms", f"{found.e2e_ms_p50:.0f} / {found.e2e_ms_p99:.0f}"),
         ("longest gap, ms", f"{found.longest_gap_ms:.0f}"),
         ("preemptions", f"{found.num_preemptions}"),
+        ("shape at the end", f"{found.last_shape}; {found.num_shape_switches} switches"),
+        ("steps in turns", f"{found.num_fallback_steps} of {found.num_rotating_steps}"),
     ):
         table.add_row(label, value)
     return table

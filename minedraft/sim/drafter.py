@@ -116,7 +116,7 @@ class SimDrafter:
         """Feed committed tokens within the budget, rows that need little first."""
         able: list[DraftRow] = []
         behind: set[RowId] = set()
-        budget = self._max_catch_up
+        most = budget = min(self._max_catch_up, plan.max_catch_up_tokens or self._max_catch_up)
         needs = []
         for row in plan.rows:
             # Of the last drafts those agree that were committed: all new tokens but the last one.
@@ -131,7 +131,7 @@ class SimDrafter:
                 behind.add(row.row_id)
             elif row.num_draft_tokens:
                 able.append(row)
-        return _Fed(able, self._max_catch_up - budget, behind)
+        return _Fed(able, most - budget, behind)
 
     def _end(
         self, plan: DraftPlan, drafts: Drafts, fed: _Fed, arrived_ns: int, started_ns: int

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from minedraft.sim.bench_costs import costs_of
 from minedraft.sim.report import Report, report
-from minedraft.sim.simulation import Setup, Simulation
+from minedraft.sim.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from minedraft.admin import Span
     from minedraft.sim.bench_file import BenchMode
+    from minedraft.sim.setup import Setup
 
 ALL_CORES: Final = "ar_all"
 """The measurement with other cores: its costs are its own."""

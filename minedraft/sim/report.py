@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from minedraft.admin import ShapeStatus
 from minedraft.bench.steady import Steady, measure
 
 if TYPE_CHECKING:
@@ -47,6 +48,13 @@ class Report:
     e2e_ms_p99: float
     longest_gap_ms: float
     """Longest time between two deltas of a request."""
+    last_shape: str
+    """How requests rotated at the end."""
+    num_shape_switches: int
+    num_rotating_steps: int
+    """Steps with several batches while as many requests ran."""
+    num_fallback_steps: int
+    """Those of them at which one was empty."""
     num_preemptions: int
     num_stale_drafts: int
 
@@ -94,9 +102,17 @@ def report(simulation: Simulation) -> Report:
         e2e_ms_p50=_percentile(e2e, 0.5),
         e2e_ms_p99=_percentile(e2e, 0.99),
         longest_gap_ms=max((each.longest_gap_ns for each in served), default=0) / 1e6,
+        last_shape=_words(*simulation.core.shaper.shape),
+        num_shape_switches=counters.num_shape_switches,
+        num_rotating_steps=counters.num_rotating_steps,
+        num_fallback_steps=counters.num_fallback_steps,
         num_preemptions=counters.num_preemptions,
         num_stale_drafts=counters.num_stale_drafts,
     )
+
+
+def _words(num_batches: int, num_draft_tokens: int) -> str:
+    return ShapeStatus(num_batches, num_draft_tokens).name
 
 
 def _share(part: int, whole: int) -> float:

@@ -7,7 +7,7 @@ planned as far as it can be.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -20,11 +20,10 @@ from minedraft.services.coordinator.core.request import Request
 from minedraft.services.coordinator.timeline import Timeline
 from minedraft.sim.devices import Devices
 from minedraft.sim.drafter import SimDrafter
-from minedraft.sim.events import BEGIN_NS, Events
-from minedraft.sim.outputs import VOCAB_SIZE, AcceptanceModel, Output, prompt
-from minedraft.sim.step_costs import LinearCosts
+from minedraft.sim.events import Events
+from minedraft.sim.outputs import VOCAB_SIZE, Output, prompt
 from minedraft.sim.verifier import SimVerifier
-from minedraft.types import Mode, ModelInfo, RequestId, RowParams, Speculation
+from minedraft.types import ModelInfo, RequestId, RowParams, Speculation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,39 +38,13 @@ if TYPE_CHECKING:
     )
     from minedraft.services.coordinator.core.outcome import Outcome
     from minedraft.sim.load import Arrival, Load
-    from minedraft.sim.step_costs import StepCosts
+    from minedraft.sim.setup import Setup
     from minedraft.sim.verifier import Drafts
 
 RELINK_NS: Final = 200_000_000
 """From the loss of a link to the next one."""
 MAX_SPANS: Final = 20_000
 _DRAFTER_KIND: Final = "simulated"
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What is simulated, all but the load."""
-
-    mode: Mode = field(default_factory=lambda: Mode(2, 8, 4))
-    num_drafters: int = 1
-    costs: StepCosts = field(default_factory=LinearCosts)
-    acceptance: AcceptanceModel = field(default_factory=AcceptanceModel)
-    hop_ns: int = 300_000
-    """A message between coordinator and worker."""
-    link_ns: int = 200_000
-    """A packet between drafter and verifier."""
-    client_ns: int = 1_000_000
-    """In a closed loop: from the end of a request to the next one."""
-    num_blocks: int = 8192
-    """KV blocks of the target's pool."""
-    block_size: int = 16
-    max_model_len: int = 32_768
-    prefill_budget_tokens: int = 512
-    max_catch_up_tokens: int = 512
-    prefix_cache: bool = True
-    max_waiting: int = 100_000
-    """Longest queue."""
-    seed: int = 0
 
 
 @dataclass(slots=True)
@@ -118,6 +91,8 @@ class Simulation:
             prefill_budget_tokens=setup.prefill_budget_tokens,
             max_waiting=setup.max_waiting,
             prefix_cache=setup.prefix_cache,
+            assignment=setup.assignment,
+            trial_s=setup.trial_s,
         )
         self.timeline = Timeline(MAX_SPANS)
         self.served: dict[RequestId, Served] = {}
@@ -149,8 +124,14 @@ class Simulation:
         self.core.verifier_up(self._target)
         for _ in range(setup.num_drafters):
             self.add_drafter()
+        self.events.run(goes_on=lambda: True)  # trial steps, if any
+        self.begin_ns = self.events.now_ns
+        """When the load begins."""
+        self.verifier.busy_ns = 0
+        for drafter in self.drafters.values():
+            drafter.busy_ns = 0
         for arrival in load.arrivals:
-            self.events.at(BEGIN_NS + arrival.arrival_ns, partial(self._arrive, arrival))
+            self.events.at(self.begin_ns + arrival.arrival_ns, partial(self._arrive, arrival))
 
     def run(
         self, *, max_steps: int | None = None, after_each: Callable[[], None] | None = None
@@ -169,8 +150,9 @@ class Simulation:
 
     @property
     def duration_ns(self) -> int:
-        """Virtual time from the begin to the last commit or end."""
-        return max((each.last_ns for each in self.served.values()), default=BEGIN_NS) - BEGIN_NS
+        """Virtual time from the begin of the load to the last commit or end."""
+        begin_ns = self.begin_ns
+        return max((each.last_ns for each in self.served.values()), default=begin_ns) - begin_ns
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -254,8 +236,9 @@ class Simulation:
     def schedule(self) -> None:
         """Plan the next step of every batch that has none in flight, and send it."""
         for draft, verify in self.core.plan():
-            self.timeline.planned(draft, verify)
-            self._on_plans(draft, verify)
+            if not self.core.trials.owns(verify.step_id):
+                self.timeline.planned(draft, verify)
+                self._on_plans(draft, verify)
             if draft is not None and draft.epoch in self._sources:
                 self._hop(partial(self.drafters[draft.epoch].put, draft))
             if verify.rows or verify.closes:
@@ -276,11 +259,16 @@ class Simulation:
     def _on_draft_result(self, result: DraftResult) -> None:
         if result.epoch not in self._sources:
             return  # what its session would have brought went with it
-        self.timeline.drafted(result)
+        is_trial = self.core.trials.owns(result.step_id)
+        if not is_trial:
+            self.timeline.drafted(result)
         self.core.on_draft_result(result)
+        if is_trial:
+            self.schedule()
 
     def _on_verify_result(self, result: VerifyResult) -> None:
-        self.timeline.verified(result)
+        if not self.core.trials.owns(result.step_id):
+            self.timeline.verified(result)
         for outcome in self.core.apply(result, self._keep):
             self._commit(result, outcome)
         for source in self.core.sources.broken:

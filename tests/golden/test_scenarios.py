@@ -19,7 +19,8 @@ import pytest
 from minedraft.sim.events import BEGIN_NS
 from minedraft.sim.load import Arrival, Load
 from minedraft.sim.outputs import AcceptanceModel
-from minedraft.sim.simulation import Setup, Simulation
+from minedraft.sim.setup import Setup
+from minedraft.sim.simulation import Simulation
 from minedraft.sim.step_costs import FlatCosts, LinearCosts
 from minedraft.types import Mode, RequestId
 
@@ -97,7 +98,7 @@ class Player:
         heading = f"{self.now()} step {result.step_id:2} batch {result.batch} done:    "
         row = f"{outcome.request.request_id} +{outcome.num_committed_tokens}"
         if outcome.row.num_draft_tokens:
-            row += f" ({outcome.row.num_accepted_tokens} of {outcome.row.num_draft_tokens} stand)"
+            row += f" ({outcome.row.num_accepted_tokens} of {outcome.row.num_draft_tokens})"
         row += f" and ends ({outcome.reason})" if outcome.reason else ""
         if self.commits[0] != heading:
             self.flush()

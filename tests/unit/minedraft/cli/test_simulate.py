@@ -91,6 +91,8 @@ def test_a_trace_is_served(tmp_path):
         (("--costs", "none.json"), "costs='none.json': no such file"),
         (("--verify-ms", "3"), "give both --verify-ms and --draft-ms"),
         (("--verify-ms", "3", "--draft-ms", "1", "--costs", "x"), "not both"),
+        (("--shape", "round"), "shape='round': want one of auto, fixed"),
+        (("--assignment", "any"), "assignment='any': want one of balanced, paper"),
         (("--rate", "0"), "rate=0.0: want more than 0"),
         (("--acceptance", "often"), "acceptance='often'"),
         (("--acceptance", "1.5"), "acceptance=[1.5]"),
@@ -114,6 +116,19 @@ def test_a_number_out_of_its_range_is_refused_by_name(option, value):
     found = simulate(option, value, "--max-steps", "1")
     assert found.exit_code != 0
     assert option in found.stderr or option.removeprefix("--").replace("-", "_") in found.stderr
+
+
+def test_a_shape_can_be_chosen_by_the_coordinator(tmp_path):
+    figures = tmp_path / "f.json"
+    costs = ("--verify-ms", "20", "--draft-ms", "20", "--acceptance", "0")
+    found = simulate(
+        "--shape", "auto", "--batches", "1", "--batch", "8", *costs, "--output-tokens", "300",
+        "--json", str(figures),
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    figures = json.loads(figures.read_text())
+    assert figures["num_shape_switches"] >= 1
+    assert figures["last_shape"] == "plain decoding"
 
 
 def test_a_run_is_bounded():

@@ -7,7 +7,7 @@ import pytest
 from minedraft.sim.bench_file import Asked, BenchMode, Measured
 from minedraft.sim.load import Arrival
 from minedraft.sim.replay import replay
-from minedraft.sim.simulation import Setup
+from minedraft.sim.setup import Setup
 from minedraft.types import Mode
 
 

@@ -5,7 +5,8 @@ import pytest
 from minedraft.sim.load import Arrival, Load
 from minedraft.sim.outputs import AcceptanceModel
 from minedraft.sim.report import report
-from minedraft.sim.simulation import Setup, Simulation
+from minedraft.sim.setup import Setup
+from minedraft.sim.simulation import Simulation
 from minedraft.sim.step_costs import FlatCosts
 from minedraft.types import Mode
 
