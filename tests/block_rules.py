@@ -28,6 +28,7 @@ class BlockRules:
 
     def allocate(self, request: Request, num_positions: int) -> bool:
         assert num_positions <= request.num_tokens, "positions of drafts may not preempt"
+        self.short.pop(request.row_id, None)
         return self._allocate(request, num_positions)
 
     def allocate_drafts(self, request: Request, k: int) -> int:
@@ -44,7 +45,6 @@ class BlockRules:
         )
         room = len(request.block_ids) * blocks.block_size - request.num_tokens
         assert fits == min(k, room)
-        self.short.pop(request.row_id, None)
         if fits < k:
             self.num_short += 1
             self.short[request.row_id] = fits

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Decision:
     """One entry per member, in the order of the `StepView`."""
 
-    num_draft_tokens: list[int]
-    """k of each member that decodes."""
+    num_draft_tokens: list[int] | None
+    """k of each member that decodes; None: as many as each wants and has room for."""
     num_prefill_tokens: list[int]
     """Most prompt tokens to feed of each member that prefills."""
     prefill_budget_tokens: int
@@ -26,11 +26,10 @@ class Decision:
 
     def bounded_by(self, view: StepView) -> Decision:
         """The same, within what each member wants and has room for, and the limits of the step."""
+        most = view.most_draft_tokens
+        ks = self.num_draft_tokens
         return Decision(
-            [
-                max(min(k, member.wanted_draft_tokens, member.headroom), 0)
-                for k, member in zip(self.num_draft_tokens, view.decoding, strict=True)
-            ],
+            most if ks is None else [max(min(k, n), 0) for k, n in zip(ks, most, strict=True)],
             [
                 min(num_tokens, member.num_missing_tokens)
                 for num_tokens, member in zip(self.num_prefill_tokens, view.prefilling, strict=True)

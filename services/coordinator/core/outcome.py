@@ -40,17 +40,14 @@ class Outcome:
 
 def settle(request: Request, row: RowResult, keep: Keep) -> Outcome:
     """Commit what `keep` keeps of a row. A failure is the outcome's, so that other rows go on."""
-    outcome = Outcome(request, row, reason=ERROR)
     if row.error is not None:
-        return outcome
+        return Outcome(request, row, reason=ERROR)
     try:
-        kept = keep(request, row)
-        token_ids = row.token_ids[: kept.num_tokens]
+        num_tokens, reason = keep(request, row)
+        token_ids = row.token_ids[:num_tokens]
         request.commit(token_ids)
         request.observe(row.num_draft_tokens, row.num_accepted_tokens)
-        outcome.num_committed_tokens = len(token_ids)
-        outcome.reason = kept.reason
+        return Outcome(request, row, len(token_ids), reason)
     except Exception as err:  # noqa: BLE001 the driver hears of it
         # Half of it may be done: to go on would give its caller another output.
-        outcome.failure = err
-    return outcome
+        return Outcome(request, row, reason=ERROR, failure=err)

@@ -23,6 +23,8 @@ DEFAULT_STALL: Final = 1.5
 """Longest step with prompt tokens, over one without."""
 FIRST_CHUNK_TOKENS: Final = 64
 """Most prompt tokens beside sequences that decode while nothing is known of costs."""
+_PRECISION: Final = 16
+"""A budget is found to a sixteenth: costs are not known better."""
 MIN_CHUNK_TOKENS: Final = 4
 """A prompt gets on by so many tokens per step, whatever they cost."""
 
@@ -151,14 +153,17 @@ class PrefillBudget:
         Costs never fall with the number of tokens.
         """
         limit_ns = self._stall * plain_ns
+
+        def fits(num_tokens: int) -> bool:
+            cost_ns = ns(num_tokens)
+            return cost_ns is None or cost_ns <= limit_ns
+
+        if fits(most):
+            return most
         low, high = min(MIN_CHUNK_TOKENS, most), most
-        while low < high:
-            middle = (low + high + 1) // 2
-            cost_ns = ns(middle)
-            if cost_ns is not None and cost_ns > limit_ns:
-                high = middle - 1
-            else:
-                low = middle
+        while high - low > max(low // _PRECISION, 1):
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
         return low
 
 

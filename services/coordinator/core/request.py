@@ -65,6 +65,9 @@ TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = MappingProxyType(
     }
 )
 
+_NEXT: Final = {phase: dict(events) for phase, events in TRANSITIONS.items()}
+"""The same, in dicts of its own: it is looked up some times per row and step."""
+
 
 @dataclass(slots=True)
 class SpeculationCounts:
@@ -189,7 +192,10 @@ class Request:
         Raises:
             StateError: `event` is not allowed in the current phase.
         """
-        self.phase = after(TRANSITIONS, self.phase, event, noun="request", name=self.request_id)
+        phase = _NEXT[self.phase].get(event)
+        if phase is None:  # `after` knows how to say so
+            phase = after(TRANSITIONS, self.phase, event, noun="request", name=self.request_id)
+        self.phase = phase
 
     def go_on_from(self, token_ids: Sequence[int]) -> None:
         """Begin with output that was committed elsewhere."""
@@ -222,8 +228,8 @@ class Request:
         self.output_token_ids.extend(token_ids)
         self.num_tokens += len(token_ids)
         self.num_computed = self.num_tokens - 1
-        if token_ids:
-            self.max_token_id = max(self.max_token_id, max(token_ids))  # noqa: PLW3301 no new tuple
+        if token_ids and (largest := max(token_ids)) > self.max_token_id:
+            self.max_token_id = largest
 
     def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
         """Count what one verify step did with its drafts."""

@@ -20,10 +20,11 @@ from minedraft.services.coordinator.core.prefill_budget import (
     PrefillBudget,
     load_of,
 )
-from minedraft.services.coordinator.core.request import Event, Phase
+from minedraft.services.coordinator.core.request import Phase
 from minedraft.services.coordinator.core.step_view import (
+    DecodingMembers,
     StepView,
-    view_decoding,
+    most_draft_tokens,
     view_prefilling,
 )
 from minedraft.services.coordinator.core.wire_rows import StepRows, wants_drafts
@@ -107,10 +108,11 @@ class Scheduler:
         return step
 
     def _bound_prefill(self, decision: Decision, decoding: list[Request], limits: Limits) -> None:
-        own = Load(decision.num_draft_tokens, sum(r.num_tokens for r in decoding))
+        own = Load(decision.num_draft_tokens or (), sum(r.num_tokens for r in decoding))
         others = map(load_of, self._pool.in_flight.values())
+        most = min(decision.prefill_budget_tokens, max(sum(decision.num_prefill_tokens), 1))
         decision.prefill_budget_tokens = self._prefill_budget.verify_tokens(
-            own, others, source=limits.source, most=decision.prefill_budget_tokens
+            own, others, source=limits.source, most=most
         )
 
     def _bound_catch_up(
@@ -119,8 +121,10 @@ class Scheduler:
         drafting = [(request, k) for request, k in decodes if k]
         own = Load([k for _, k in drafting], sum(r.num_tokens for r, _ in drafting))
         waiting = (s for s in self._pool.in_flight.values() if s.source == limits.source)
+        num_due = sum(row.base_len for row in step.draft_rows if not row.num_draft_tokens)
+        num_due += sum(len(o.prompt_token_ids) + len(o.output_token_ids) for o in step.draft_opens)
         num_tokens = self._prefill_budget.draft_tokens(
-            own, map(load_of, waiting), source=limits.source, most=MAX_CATCH_UP_TOKENS
+            own, map(load_of, waiting), source=limits.source, most=max(num_due, 1)
         )
         # Rows that draft are fed first: what they may lack does not count.
         num_new = sum(len(row.new_token_ids) for row in step.draft_rows if row.num_draft_tokens)
@@ -133,12 +137,13 @@ class Scheduler:
         acceptance = self._costs.of_source(limits.source).acceptance.mean()
         return StepView(
             batch=batch,
-            decoding=view_decoding(decoding, limits, blocks.block_size, acceptance),
+            decoding=DecodingMembers(decoding, limits, blocks.block_size, acceptance),
             prefilling=view_prefilling(prefilling),
             limits=limits,
             costs=self._costs,
             num_free_blocks=blocks.num_free,
             block_size=blocks.block_size,
+            most_draft_tokens=most_draft_tokens(decoding, limits),
         )
 
     def _allocate(
@@ -153,7 +158,7 @@ class Scheduler:
         # One that an older one preempted just now is no longer in the phase that it was in.
         able = [
             (request, k)
-            for request, k in zip(decoding, decision.num_draft_tokens, strict=True)
+            for request, k in zip(decoding, decision.num_draft_tokens or (), strict=True)
             if request.phase is Phase.READY and allocate(request, request.num_tokens)
         ]
         prefills = []
@@ -167,7 +172,13 @@ class Scheduler:
             ):
                 prefills.append((request, num_feed))
                 budget -= num_feed
-        decodes = [(request, k and allocate_drafts(request, k)) for request, k in able]
+        size = self._pool.blocks.block_size
+        decodes = [
+            (request, k)
+            if request.num_tokens + k <= len(request.block_ids) * size
+            else (request, k and allocate_drafts(request, k))
+            for request, k in able
+        ]
         return decodes, prefills
 
 
@@ -176,12 +187,9 @@ def _write(
 ) -> StepRows:
     """Write the rows of a step; those that decode come first."""
     step, source = StepRows(), limits.source
+    step.add_decoding(decodes, source)
     for request, k in decodes:
-        request.advance(Event.DRAFT if k else Event.VERIFY)
-        step.add_verify(request, request.num_tokens - request.num_computed, k)
-        if k:
-            step.add_draft(request, k, source)
-        elif source in request.behind and wants_drafts(request, limits):
+        if not k and source in request.behind and wants_drafts(request, limits):
             step.num_behind += 1
             step.add_catch_up(request, source)
     for request, num_feed in prefills:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from minedraft.plans import MAX_DRAFT_TOKENS
 
@@ -63,7 +64,7 @@ class StepView:
     """All members of one batch that may step together, and what bounds them."""
 
     batch: int
-    decoding: list[DecodingSequence]
+    decoding: Sequence[DecodingSequence]
     """By priority, of equal ones the oldest first."""
     prefilling: list[PrefillingSequence]
     """Oldest first."""
@@ -73,6 +74,63 @@ class StepView:
     num_free_blocks: int
     block_size: int
     """Positions per block."""
+    most_draft_tokens: list[int]
+    """Of each member that decodes: what it wants, as far as it has room for it; >= 0."""
+
+
+class DecodingMembers(Sequence[DecodingSequence]):
+    """Numbers of members that decode, made when a policy first looks at one: `fixed` never does.
+
+    Args:
+        requests: Members in phase READY.
+        limits: The bounds of the step.
+        block_size: Positions per block.
+        acceptance: Mean of their draft source.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], limits: Limits, block_size: int, acceptance: float
+    ) -> None:
+        self._requests = requests
+        self._limits = limits
+        self._block_size = block_size
+        self._acceptance = acceptance
+        self._made: list[DecodingSequence] | None = None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> DecodingSequence: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[DecodingSequence]: ...
+
+    def __getitem__(self, index: int | slice) -> DecodingSequence | list[DecodingSequence]:
+        if self._made is None:
+            self._made = view_decoding(
+                self._requests, self._limits, self._block_size, self._acceptance
+            )
+        return self._made[index]
+
+
+def most_draft_tokens(requests: Iterable[Request], limits: Limits) -> list[int]:
+    """Most drafts of each member in phase READY: what it wants, as far as it has room for it."""
+    service_k, source = min(limits.num_draft_tokens, MAX_DRAFT_TOKENS), limits.source
+    vocab_size = limits.drafter_vocab_size
+    most_len = min(limits.max_model_len, limits.drafter_max_len + 1)
+    ks = []
+    for request in requests:
+        k = request.speculation.num_draft_tokens
+        if k is None or k > service_k:
+            k = service_k
+        if (request.behind and source in request.behind) or request.max_token_id >= vocab_size:
+            k = 0
+        # A step that starts from L committed tokens emits at most k + 1, so L + k + 1 <= max_len;
+        # the drafter feeds positions up to L + k - 2 and needs them all.
+        room = min(request.max_len, most_len) - 1 - request.num_tokens
+        ks.append(k if k <= room else max(room, 0))
+    return ks
 
 
 def view_decoding(

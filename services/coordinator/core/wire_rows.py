@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.plans import DraftRow, OpenRow, VerifyRow
+from minedraft.services.coordinator.core.request import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step_view import Limits
     from minedraft.types import RowId
+
+_new_tuple = tuple.__new__
+"""Makes a named tuple at half the cost of calling its class."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,50 @@ class StepRows:
     """Most committed tokens that the drafter feeds; 0: as its own setting."""
     context: int = 0
     """Committed tokens of `verify_rows` that are in the KV cache then, those it feeds included."""
+
+    def add_decoding(self, decodes: Iterable[tuple[Request, int]], source: int) -> None:
+        """Add rows of requests that decode, each with its k, and advance their phases.
+
+        Does what `add_verify` and `add_draft` do, in one loop: this is most of planning.
+        """
+        verify_rows, draft_rows = self.verify_rows, self.draft_rows
+        num_scheduled = context = 0
+        for request, k in decodes:
+            row_id, num_tokens = request.row_id, request.num_tokens
+            start, num_sent, block_ids = (
+                request.verifier_len,
+                request.num_blocks_sent,
+                request.block_ids,
+            )
+            num_computed, num_blocks = request.num_computed, len(block_ids)
+            if start == 0:
+                self.verify_opens.append(_open(request))
+                start = num_tokens
+            tail = request.tail(start)
+            num_feed = num_tokens - num_computed
+            new_block_ids = tuple(block_ids[num_sent:]) if num_sent < num_blocks else ()
+            fields = (row_id, num_tokens, tail, num_computed, num_feed, k, new_block_ids, num_sent)
+            verify_rows.append(_new_tuple(VerifyRow, fields))
+            request.verifier_len, request.num_blocks_sent = num_tokens, num_blocks
+            self.requests[row_id] = request
+            self.num_draft_tokens[row_id] = k
+            num_scheduled += num_feed
+            context += num_tokens
+            if not k:
+                request.advance(Event.VERIFY)
+                continue
+            request.advance(Event.DRAFT)
+            lens = request.drafter_lens
+            known = lens.get(source)
+            if known is None:
+                self.add_draft(request, k, source)
+                continue
+            if known != start:
+                tail = request.tail(known)
+            draft_rows.append(_new_tuple(DraftRow, (row_id, num_tokens, tail, k)))
+            lens[source] = num_tokens
+        self.num_scheduled_tokens += num_scheduled
+        self.context += context
 
     def add_verify(self, request: Request, num_feed: int, k: int) -> None:
         """Add a row for the verifier: `num_feed` committed tokens, then at most `k` drafts."""

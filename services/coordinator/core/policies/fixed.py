@@ -16,7 +16,7 @@ class Fixed:
     def choose(self, view: StepView) -> Decision:
         """Draft as many tokens as wanted; feed prompts as fast as the budget allows."""
         return Decision(
-            [member.wanted_draft_tokens for member in view.decoding],
+            None,
             [member.num_missing_tokens for member in view.prefilling],
             view.limits.prefill_budget_tokens,
         )

@@ -21,6 +21,7 @@ VIEW = StepView(
     costs=Costs(),
     num_free_blocks=0,
     block_size=4,
+    most_draft_tokens=[3, 0],
 )
 
 
@@ -30,9 +31,12 @@ def test_nobody_gets_more_than_there_is_room_for():
 
 def test_nobody_drafts_more_than_its_caller_and_the_service_ask_for():
     """k sizes the packets of a link; a caller that asks for none gets none."""
-    decoding = [DecodingSequence(10, 4, 80, 12, 0.5), DecodingSequence(10, 0, 80, 12, 0.5)]
-    view = replace(VIEW, decoding=decoding)
+    view = replace(VIEW, most_draft_tokens=[4, 0])
     assert Decision([9, 9], [1, 1], 8).bounded_by(view).num_draft_tokens == [4, 0]
+
+
+def test_who_says_nothing_of_drafts_gets_what_each_wants():
+    assert Decision(None, [1, 1], 8).bounded_by(VIEW).num_draft_tokens == [3, 0]
 
 
 def test_nobody_drafts_less_than_nothing():

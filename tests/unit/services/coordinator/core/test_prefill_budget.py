@@ -50,10 +50,15 @@ def draft(own=EIGHT, *others, costs=None, stall=1.5, source=1, most=512) -> int:
     return budget(costs, stall).draft_tokens(own, others, source=source, most=most)
 
 
+def about(most: int) -> list[int]:
+    """What a budget of at most so much may be found to be: a sixteenth less."""
+    return list(range(most - most // 16 - 1, most + 1))
+
+
 def test_a_step_with_a_prompt_takes_so_many_times_one_without():
-    assert verify() == 50, "60 + 40 + 50 over 60 + 40"
-    assert verify(stall=2.0) == 100
-    assert draft() == 22, "4 + 16 + 24 + 22 over 4 + 16 + 24"
+    assert verify() in about(50), "60 + 40 + 50 over 60 + 40"
+    assert verify(stall=2.0) in about(100)
+    assert draft() in about(22), "4 + 16 + 24 + 22 over 4 + 16 + 24"
 
 
 def test_the_cap_stays():
@@ -67,15 +72,17 @@ def test_where_nobody_decodes_a_prompt_has_the_whole_budget():
 
 
 def test_a_batch_that_only_prefills_may_hold_up_the_others_by_no_more():
-    assert verify(NOBODY, EIGHT) == 90, "60 + 90 over 60 + 40"
-    assert verify(Load([4]), EIGHT) == 85
-    assert verify(EIGHT, Load([4])) == 50, "the heavier one is what a step takes"
+    assert verify(NOBODY, EIGHT) in about(90), "60 + 90 over 60 + 40"
+    assert verify(Load([4]), EIGHT) in about(85)
+    assert verify(EIGHT, Load([4])) in about(50), "the heavier one is what a step takes"
 
 
 def test_in_rotation_the_shorter_leg_has_the_time_of_the_longer_one():
     costs = Linear()
-    assert draft(EIGHT, EIGHT, costs=costs) == 106, "150 = 44 + 106: the verifier takes 100 anyway"
-    assert verify(EIGHT, EIGHT, costs=costs) == 50
+    assert draft(EIGHT, EIGHT, costs=costs) in about(106), (
+        "150 = 44 + 106: the verifier takes 100 anyway"
+    )
+    assert verify(EIGHT, EIGHT, costs=costs) in about(50)
     assert costs.asked
     assert all(costs.asked)
     alone = Linear()
@@ -86,7 +93,7 @@ def test_in_rotation_the_shorter_leg_has_the_time_of_the_longer_one():
 def test_without_drafts_nothing_overlaps():
     plain = Load([0] * 8, 800)
     costs = Linear()
-    assert verify(plain, plain, costs=costs, source=0) == 34, "68 + 34 over 68"
+    assert verify(plain, plain, costs=costs, source=0) in about(34), "68 + 34 over 68"
     assert not any(costs.asked)
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from minedraft.plans import MAX_DRAFT_TOKENS
 from minedraft.services.coordinator.core.request import Request
-from minedraft.services.coordinator.core.step_view import Limits, view_decoding, view_prefilling
+from minedraft.services.coordinator.core.step_view import (
+    DecodingMembers,
+    Limits,
+    most_draft_tokens,
+    view_decoding,
+    view_prefilling,
+)
 from minedraft.types import RequestId, RowParams, Speculation
 
 LIMITS = Limits(num_draft_tokens=4, prefill_budget_tokens=8, max_model_len=100, drafter_max_len=100)
@@ -25,7 +31,8 @@ def request(num_prompt: int, num_output: int, max_tokens: int = 50, wanted=None)
 
 
 def most_drafts(made: Request, limits: Limits = LIMITS) -> int:
-    (view,) = view_decoding([made], limits, 4, 0.5)
+    (view,) = DecodingMembers([made], limits, 4, 0.5)
+    assert most_draft_tokens([made], limits) == [min(view.wanted_draft_tokens, view.headroom)]
     return min(view.wanted_draft_tokens, view.headroom)
 
 

@@ -21,8 +21,9 @@ def test_everybody_drafts_what_was_asked_for_and_prompts_share_the_budget():
         costs=Costs(),
         num_free_blocks=0,
         block_size=4,
+        most_draft_tokens=[4, 0],
     )
     decision = Fixed().choose(view)
-    assert decision.num_draft_tokens == [4, 0]
+    assert decision.bounded_by(view).num_draft_tokens == [4, 0]
     assert decision.num_prefill_tokens == [9, 3]
     assert decision.prefill_budget_tokens == 8
