@@ -37,24 +37,26 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
     Raises:
         ProtocolError: a row makes no sense, or one is missing.
     """
-    left = dict(step.requests)
-    answer = Answer([])
+    left, planned = dict(step.requests), step.num_draft_tokens
+    rows: list[tuple[Request, RowResult]] = []
+    num_drafts = num_draft_tokens = num_accepted_tokens = num_refused = num_broken = 0
     for row in result.rows:
         request = left.pop(row.row_id, None)
         if request is not None:
-            check_row(request, row, step.num_draft_tokens[row.row_id], vocab_size)
-            answer.rows.append((request, row))
+            check_row(request, row, planned[row.row_id], vocab_size)
+            rows.append((request, row))
         if row.error is not None:
-            answer.num_broken_rows += 1
-        num_drafts, num_accepted = row.num_draft_tokens, row.num_accepted_tokens
-        if num_drafts:
-            answer.num_drafts += 1
-            answer.num_draft_tokens += num_drafts
-            answer.num_accepted_tokens += num_accepted
-            answer.num_refused_tokens += num_accepted < num_drafts
+            num_broken += 1
+        k = row.num_draft_tokens
+        if k:
+            num_accepted = row.num_accepted_tokens
+            num_drafts += 1
+            num_draft_tokens += k
+            num_accepted_tokens += num_accepted
+            num_refused += num_accepted < k
     if left:
         raise ProtocolError(f"step {step.step_id}: rows {sorted(left)} are missing")
-    return answer
+    return Answer(rows, num_drafts, num_draft_tokens, num_accepted_tokens, num_refused, num_broken)
 
 
 def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:

@@ -23,6 +23,9 @@ DEFAULT_STALL: Final = 1.5
 """Longest step with prompt tokens, over one without."""
 FIRST_CHUNK_TOKENS: Final = 64
 """Most prompt tokens beside sequences that decode while nothing is known of costs."""
+_USES: Final = 8
+"""Steps that a budget is kept for: costs change slowly, and to look them up is not free."""
+_MAX_KNOWN: Final = 64
 _PRECISION: Final = 16
 """A budget is found to a sixteenth: costs are not known better."""
 MIN_CHUNK_TOKENS: Final = 4
@@ -75,6 +78,8 @@ class PrefillBudget:
     def __init__(self, costs: Costs, stall: float) -> None:
         self._costs = costs
         self._stall = stall
+        self._known: dict[tuple[int, ...], list[int]] = {}
+        """By about what was asked: uses that are left of a budget, and the budget."""
 
     def verify_tokens(self, own: Load, others: Iterable[Load], *, source: int, most: int) -> int:
         """Return the most prompt tokens that the verifier feeds in a batch's next step.
@@ -86,21 +91,10 @@ class PrefillBudget:
             most: Most, whatever they cost.
         """
         rival = _heaviest(others)
-        plain_ns, _, overlapped = self._plain(own, rival, source)
         if not own.num_rows and not rival.num_rows:
             return most
-        if plain_ns is None:
-            return min(most, FIRST_CHUNK_TOKENS)
-        return self._largest(
-            lambda tokens: self._costs.verify_ns(
-                own.num_tokens + tokens,
-                own.num_rows + 1,
-                own.context + tokens,
-                overlapped=overlapped,
-            ),
-            plain_ns,
-            most,
-        )
+        key = (0, own.num_tokens >> 3, rival.num_tokens >> 3, source, most)
+        return self._kept(key) or self._keep(key, self._verify_tokens(own, rival, source, most))
 
     def draft_tokens(self, own: Load, others: Iterable[Load], *, source: int, most: int) -> int:
         """Return the most prompt tokens that a drafter feeds in a batch's next step.
@@ -112,11 +106,47 @@ class PrefillBudget:
             most: Most, whatever they cost.
         """
         rival = _heaviest(others)
-        _, plain_ns, overlapped = self._plain(own, rival, source)
         if not own.num_rows and not rival.num_rows:
             return most
+        key = (1, own.num_tokens >> 3, rival.num_tokens >> 3, source, most)
+        return self._kept(key) or self._keep(key, self._draft_tokens(own, rival, source, most))
+
+    def _kept(self, key: tuple[int, ...]) -> int:
+        """Return a budget that was found some steps ago; 0: there is none, or it is used up."""
+        known = self._known.get(key)
+        if known is None or not known[0]:
+            return 0
+        known[0] -= 1
+        return known[1]
+
+    def _keep(self, key: tuple[int, ...], num_tokens: int | None) -> int:
+        """Keep a budget for some steps; None: nothing is known of costs."""
+        if num_tokens is None:
+            return min(key[-1], FIRST_CHUNK_TOKENS)
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known[key] = [_USES, num_tokens]
+        return num_tokens
+
+    def _verify_tokens(self, own: Load, rival: Load, source: int, most: int) -> int | None:
+        plain_ns, _, overlapped = self._plain(own, rival, source)
         if plain_ns is None:
-            return min(most, FIRST_CHUNK_TOKENS)
+            return None
+        return self._largest(
+            lambda tokens: self._costs.verify_ns(
+                own.num_tokens + tokens,
+                own.num_rows + 1,
+                own.context + tokens,
+                overlapped=overlapped,
+            ),
+            plain_ns,
+            most,
+        )
+
+    def _draft_tokens(self, own: Load, rival: Load, source: int, most: int) -> int | None:
+        _, plain_ns, overlapped = self._plain(own, rival, source)
+        if plain_ns is None:
+            return None
         depths = per_depth(own.num_draft_tokens)
         return self._largest(
             lambda tokens: self._costs.draft_ns(

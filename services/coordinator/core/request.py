@@ -224,7 +224,8 @@ class Request:
             self.advance(Event.PREFILLED)
         else:
             self.advance(Event.COMMIT)
-            self.num_failed_steps = self.num_deaths = 0
+            if self.num_failed_steps or self.num_deaths:
+                self.num_failed_steps = self.num_deaths = 0
         self.output_token_ids.extend(token_ids)
         self.num_tokens += len(token_ids)
         self.num_computed = self.num_tokens - 1

@@ -110,9 +110,8 @@ class Scheduler:
     def _bound_prefill(self, decision: Decision, decoding: list[Request], limits: Limits) -> None:
         own = Load(decision.num_draft_tokens or (), sum(r.num_tokens for r in decoding))
         others = map(load_of, self._pool.in_flight.values())
-        most = min(decision.prefill_budget_tokens, max(sum(decision.num_prefill_tokens), 1))
         decision.prefill_budget_tokens = self._prefill_budget.verify_tokens(
-            own, others, source=limits.source, most=most
+            own, others, source=limits.source, most=decision.prefill_budget_tokens
         )
 
     def _bound_catch_up(
@@ -121,10 +120,11 @@ class Scheduler:
         drafting = [(request, k) for request, k in decodes if k]
         own = Load([k for _, k in drafting], sum(r.num_tokens for r, _ in drafting))
         waiting = (s for s in self._pool.in_flight.values() if s.source == limits.source)
-        num_due = sum(row.base_len for row in step.draft_rows if not row.num_draft_tokens)
-        num_due += sum(len(o.prompt_token_ids) + len(o.output_token_ids) for o in step.draft_opens)
+        others = [load_of(each) for each in waiting]
+        if not drafting and not any(load.num_rows for load in others):
+            return  # nobody waits for it
         num_tokens = self._prefill_budget.draft_tokens(
-            own, map(load_of, waiting), source=limits.source, most=max(num_due, 1)
+            own, others, source=limits.source, most=limits.prefill_budget_tokens
         )
         # Rows that draft are fed first: what they may lack does not count.
         num_new = sum(len(row.new_token_ids) for row in step.draft_rows if row.num_draft_tokens)

@@ -113,6 +113,27 @@ def test_the_first_chunk_beside_others_is_modest_while_nothing_is_known():
     assert verify(NOBODY, costs=Costs()) == 512
 
 
+def test_a_budget_is_kept_for_some_steps_of_about_the_same_load():
+    costs = Linear()
+    kept = budget(costs)
+    first = kept.verify_tokens(EIGHT, (), source=1, most=512)
+    costs.asked.clear()
+    costs.token = 9.0
+    others = [Load([4] * 8, 900), Load([4] * 7 + [5], 800)]
+    for i in range(8):
+        assert kept.verify_tokens(others[i % 2], (), source=1, most=512) == first
+    assert not costs.asked
+    assert kept.verify_tokens(EIGHT, (), source=1, most=512) < first
+    assert kept.draft_tokens(EIGHT, (), source=1, most=512) in about(22), "the other worker's"
+
+
+def test_loads_of_any_size_are_kept_up_to_a_number():
+    kept = budget()
+    for i in range(1, 500):
+        kept.verify_tokens(Load([4] * i, 9), (), source=1, most=512)
+        assert len(kept._known) <= 64
+
+
 def test_the_load_of_a_step_in_flight_is_without_its_prompts():
     requests = {
         RowId(i): Request(RequestId(f"r{i}"), (1, 2), RowParams(), 9, phase=phase)
