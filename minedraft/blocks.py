@@ -46,6 +46,10 @@ class BlockAllocator:
         """
         if count > self.num_free:
             raise StateError(f"{count} blocks wanted, {self.num_free} free")
+        if count == 1 and self._freed:  # what a sequence that decodes asks for
+            block = self._freed.pop()
+            self._used.add(block)
+            return [block]
         taken = [self._freed.pop() for _ in range(min(count, len(self._freed)))]
         first, self._num_touched = self._num_touched, self._num_touched + count - len(taken)
         taken += range(first, self._num_touched)

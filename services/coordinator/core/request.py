@@ -78,17 +78,6 @@ class SpeculationCounts:
     by_accepted: list[int] = field(default_factory=list)
     """Entry i: steps with drafts of which i were accepted."""
 
-    def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
-        """Count one verify step."""
-        self.num_steps += 1
-        if num_draft_tokens == 0:
-            return
-        self.num_draft_tokens += num_draft_tokens
-        short = num_draft_tokens + 1 - len(self.by_accepted)
-        if short > 0:
-            self.by_accepted.extend([0] * short)
-        self.by_accepted[num_accepted_tokens] += 1
-
     def total(self) -> SpeculationStats:
         """Sum up, for the caller."""
         return SpeculationStats(
@@ -234,9 +223,16 @@ class Request:
 
     def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
         """Count what one verify step did with its drafts."""
-        self.stats.observe(num_draft_tokens, num_accepted_tokens)
-        if num_draft_tokens:
-            self.acceptance.observe(num_accepted_tokens, num_accepted_tokens < num_draft_tokens)
+        stats = self.stats
+        stats.num_steps += 1
+        if not num_draft_tokens:
+            return
+        stats.num_draft_tokens += num_draft_tokens
+        counts = stats.by_accepted
+        if len(counts) <= num_draft_tokens:
+            counts.extend([0] * (num_draft_tokens + 1 - len(counts)))
+        counts[num_accepted_tokens] += 1
+        self.acceptance.observe(num_accepted_tokens, num_accepted_tokens < num_draft_tokens)
 
     def reset_worker_state(self) -> None:
         """Forget what the workers know; blocks must have been freed."""

@@ -186,21 +186,21 @@ class RequestTable:
         Returns:
             How many of the drafts fit.
         """
-        blocks, num_held = self.blocks, len(request.block_ids)
-        size, num_positions = blocks.block_size, request.num_tokens + num_draft_tokens
+        blocks, num_held, num_tokens = self.blocks, len(request.block_ids), request.num_tokens
+        size, num_positions = blocks.block_size, num_tokens + num_draft_tokens
         if num_positions <= num_held * size:
             return num_draft_tokens
-        need = blocks.blocks_for(num_positions) - num_held
-        own = max(blocks.blocks_for(request.num_tokens + 1) - num_held, 0)
-        num_free = blocks.num_free
+        need, num_free = -(-num_positions // size) - num_held, blocks.num_free
+        own = 1 if num_tokens == num_held * size else 0  # for the next token
         if num_free - need < self._most_promised():
             if self._num_promised is None:
                 self._num_promised = self._count_promised()
             need = min(need, max(num_free - self._num_promised + own, 0))
-        if need and self._num_promised is not None:
-            self._num_promised -= own
-        request.block_ids += blocks.allocate(need)
-        return min(num_draft_tokens, len(request.block_ids) * size - request.num_tokens)
+        if need:
+            if self._num_promised is not None:
+                self._num_promised -= own
+            request.block_ids += blocks.allocate(need)
+        return min(num_draft_tokens, len(request.block_ids) * size - num_tokens)
 
     def end(self, request: Request) -> None:
         """A request is over, in whatever phase."""

@@ -9,7 +9,6 @@ from minedraft.services.coordinator.core.request import (
     Event,
     Phase,
     Request,
-    SpeculationCounts,
 )
 from minedraft.types import RequestId, RowId, RowParams
 
@@ -147,10 +146,10 @@ def test_worker_state_is_forgotten_and_the_tokens_stay():
 
 
 def test_stats_count_every_step_and_a_histogram_of_those_with_drafts():
-    counts = SpeculationCounts()
+    counted = request()
     for drafts, accepted in ((0, 0), (4, 2), (2, 2), (4, 0), (4, 4)):
-        counts.observe(drafts, accepted)
-    assert counts.total() == SpeculationStats(
+        counted.observe(drafts, accepted)
+    assert counted.stats.total() == SpeculationStats(
         num_drafts=4,
         num_draft_tokens=14,
         num_accepted_tokens=8,
