@@ -75,11 +75,14 @@ CHECKS: Mapping[str, Check] = {
         changes.long_prompt_lines,
         ("longest gap of running streams while 2,000 prompt tokens arrive, over a plain step",),
     ),
-    "reality": Check(
-        reality.measure,
-        reality.lines,
-        ("simulator against reality (ar, sd, psd; both pairs): step time, throughput",),
-    ),
+    **{
+        f"reality_{pair}": Check(
+            partial(reality.measure, pair),
+            reality.lines,
+            (f"simulator against reality (ar, sd, psd), {pair}: step time, throughput",),
+        )
+        for pair in reality.SIZES
+    },
     "third_batch": Check(
         simulated.third_batch,
         simulated.third_batch_lines,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PAIR, ROUNDS = "smollm2", 3
 STAGES = (1, 3, 12, 16)
 """Requests that each stage of the ramp adds, and takes away again: 1, 4, 16, 32, 16, 4, 1."""
-STAGE_S = 2.5
+STAGE_S = 1.5
 MOST = sum(STAGES)
 
 

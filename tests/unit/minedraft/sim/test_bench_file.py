@@ -8,7 +8,7 @@ import pytest
 from minedraft.errors import ConfigError, ModelError
 from minedraft.sim.bench_file import Asked, acceptance_of, read_bench
 from minedraft.sim.load import Arrival
-from minedraft.sim.outputs import Output
+from minedraft.sim.outputs import AcceptanceModel, Output
 from minedraft.types import Mode
 
 MODE = {
@@ -134,23 +134,30 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read_bench(tmp_path / "none.json")
 
 
-def test_the_acceptance_that_made_a_histogram_is_found_again():
-    from minedraft.sim.outputs import AcceptanceModel
+def served(model, seed, k, length):
+    """What a request of a bench reports of its drafts."""
+    output, position, histogram, drafted = Output(model, seed, 0, chance=1), 1, [0] * (k + 1), 0
+    while position < length:
+        wanted = min(k, length - position - 1)  # fewer near the end, as in a real request
+        num = output.num_accepted(position, wanted)
+        position += num + 1
+        if wanted:
+            histogram[num] += 1
+            drafted += wanted
+    return Asked(Arrival(1, length), drafted, tuple(histogram))
 
-    true, k, asked = AcceptanceModel((0.8, 0.7, 0.6)), 3, []
-    for seed in range(1, 301):
-        output, position, histogram, drafted = Output(true, seed, 0, chance=1), 1, [0] * 4, 0
-        while position < 60:
-            wanted = min(k, 60 - position - 1)  # fewer near the end, as in a real request
-            num = output.num_accepted(position, wanted)
-            position += num + 1
-            if wanted:
-                histogram[num] += 1
-                drafted += wanted
-        asked.append(Asked(Arrival(1, 60), drafted, tuple(histogram)))
-    found = acceptance_of(asked, k)
+
+def test_the_acceptance_that_made_a_histogram_is_found_again():
+    true = AcceptanceModel((0.8, 0.7, 0.6))
+    found = acceptance_of([served(true, seed, 3, 60) for seed in range(1, 301)], 3)
     assert found.by_position == pytest.approx((0.8, 0.7, 0.6), abs=0.02)
     assert max(map(abs, found.effects)) < 1
+
+
+def test_requests_that_differ_have_effects():
+    good, bad = (served(AcceptanceModel((each,)), 1, 3, 1000) for each in (0.9, 0.5))
+    above, below = acceptance_of([good, bad], 3).effects
+    assert above - below == pytest.approx(2.2, abs=0.3)  # log-odds of 0.9 less those of 0.5
 
 
 def test_requests_that_drafted_nothing_say_nothing():
