@@ -22,6 +22,8 @@ MAX_SIZE: Final = 2**20
 """Tokens; a larger pass counts as this one."""
 MAX_COUNT: Final = 32
 """Observations that a bin counts; older ones fade."""
+_SETTLED, _MOST_MOVES = 16, 4
+"""From how many observations of a size the curve is fitted to every fourth of them only."""
 _EXACT = 16
 """Sizes below this have a bin each; above, eight bins per power of two."""
 _WEIGHT = 0.1
@@ -87,6 +89,8 @@ class CostTable:
         self.row_slope = row_slope or Slope()
         self.context_slope = context_slope or Slope()
         self._curve: tuple[list[float], list[float], float, float] | None = None
+        self._num_moves = 0
+        """Observations since the curve was fitted."""
 
     @property
     def bins(self) -> list[Bin]:
@@ -130,6 +134,9 @@ class CostTable:
             self._bins[key] = Bin(size, rows, context, first_ns, is_rough=is_rough)
         else:
             self._move(known, size, rows, context, ns)
+            self._num_moves += 1
+            if known.count >= _SETTLED and self._num_moves < _MOST_MOVES:
+                return  # one of many: the curve is as good as before
         self._curve = None
 
     def estimate(self, size: int, rows: int, context: int) -> float | None:
@@ -181,6 +188,7 @@ class CostTable:
     def _fitted(self) -> tuple[list[float], list[float], float, float]:
         """Sizes, their costs without rows and context, ns per row, ns per token of context."""
         if self._curve is None:
+            self._num_moves = 0
             self._curve = _fit(self.bins, self.row_slope.ns, self.context_slope.ns)
         return self._curve
 
