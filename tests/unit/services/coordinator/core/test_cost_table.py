@@ -141,3 +141,17 @@ def test_it_converges_on_a_table_with_ten_percent_of_noise(seed, base, rise, siz
             table.observe(size, size, 0, ns * (20 if chance.random() < 0.02 else 1))
     for size in sizes:
         assert table.estimate(size, size, 0) == pytest.approx(base + rise * size, rel=0.12)
+
+
+def test_the_curve_of_a_size_seen_often_follows_every_fourth_step():
+    table = CostTable()
+    for _ in range(20):
+        table.observe(8, 2, 100, 1000.0)
+    before = table.estimate(8, 2, 100)
+    estimates = []
+    for _ in range(4):
+        table.observe(8, 2, 100, 1200.0)
+        estimates.append(table.estimate(8, 2, 100))
+    assert estimates[:1] == [before]
+    assert before < estimates[-1] <= 1200.0
+    assert len(set(estimates)) == 2, "fitted once in four steps"
