@@ -242,6 +242,7 @@ class Trials:
         """The verifier session ended, and the trial with it."""
         if self._running is not None:
             self._num_losses += 1
+            self.num_over += 1
         self._running = None
         self._clear()
         self._conclude(Origin.UNKNOWN if self._num_losses < MAX_LOSSES else Origin.LIVE)

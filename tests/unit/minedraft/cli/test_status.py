@@ -4,9 +4,10 @@ import io
 import json
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
-from minedraft.admin import Counters, ShapeStatus, Status, SwapStatus, WorkerStatus
+from minedraft.admin import CostStatus, Counters, ShapeStatus, Status, SwapStatus, WorkerStatus
 from minedraft.cli.status import view
 from minedraft.plans import WorkerUsage
 from minedraft.types import Mode
@@ -48,6 +49,29 @@ def test_broken_numbers_are_shown_once_there_were_any():
     assert "not finite: 3 requests ended, drafts of 7 rows lost" in shown(
         replace(status, counters=counters)
     )
+
+
+@pytest.mark.parametrize(
+    ("costs", "line"),
+    [
+        (
+            CostStatus("cache", "cache"),
+            "costs: target from an earlier run, drafter from an earlier run",
+        ),
+        (
+            CostStatus("measuring", "", 46, 12, 1_240_000_000),
+            "costs: target from trials under way, 12 of 46 trials, 1.2 s",
+        ),
+        (
+            CostStatus("trials", "live", 46, 46, 3_000_000_000),
+            "costs: target from trials, drafter from requests, 46 of 46 trials, 3.0 s",
+        ),
+    ],
+)
+def test_where_costs_come_from_is_shown_once_anything_is_known(costs, line):
+    status = Status(IDENTITY, Mode(2, 8, 4))
+    assert "costs" not in shown(status)
+    assert line in shown(replace(status, costs=costs))
 
 
 def test_the_prefix_cache_is_shown_once_it_was_of_use():

@@ -4,6 +4,7 @@ import pytest
 
 from minedraft.admin import (
     BatchStatus,
+    CostStatus,
     Counters,
     ShapeStatus,
     Span,
@@ -30,6 +31,7 @@ def test_a_status_survives_the_wire():
         num_running=2,
         num_blocks=3,
         num_blocks_used=4,
+        costs=CostStatus("trials", "cache", 46, 45, 7),
         num_blocks_cached=3,
         workers=(
             WorkerStatus(

@@ -39,6 +39,8 @@ def test_the_defaults_are_a_service_on_this_machine():
         {"reconnect_s": 0.0},
         {"reconnect_s": math.nan},
         {"grace_s": -1.0},
+        {"trial_s": -1.0},
+        {"trial_s": math.inf},
         {"verifier": ""},
         {"verifier": "nohost"},
         {"verifier": ":50052"},

@@ -208,6 +208,7 @@ def test_a_verifier_lost_in_a_trial_leaves_nothing_and_the_next_one_is_measured(
         world.answer()
     world.verifier_lost()
     world.check_nothing_is_left()
+    assert not world.core.trials.status().is_measuring
     assert world.core.owed_by_verifier == 0
     world.verifier_up()
     world.drafter_up()
