@@ -30,6 +30,8 @@ class ShapeStatus:
     num_batches: int = 0
     num_draft_tokens: int = 0
     """k; 0: plain decoding."""
+    is_wide: bool = False
+    """Whether plain decoding computes on the drafter's cores too."""
     tokens_per_s: float | None = None
     """Output tokens per second that are expected of it; None: unknown."""
 
@@ -38,7 +40,8 @@ class ShapeStatus:
         """For people."""
         k = self.num_draft_tokens
         if self.num_batches == 1:
-            return f"one batch, k = {k}" if k else "plain decoding"
+            plain = "plain decoding on all cores" if self.is_wide else "plain decoding"
+            return f"one batch, k = {k}" if k else plain
         return f"{self.num_batches} batches, k = {k}"
 
 

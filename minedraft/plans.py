@@ -116,6 +116,8 @@ class VerifyPlan:
     closes: tuple[RowId, ...] = ()
     draft_timeout_ns: int = 0
     """Longest wait for drafts, from the plan's arrival at the verifier."""
+    is_wide: bool = False
+    """Whether to compute on the verifier's spare threads too: no drafter is at work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,3 +213,5 @@ class ModelInfo:
     device: str = ""
     """What its steps run on, such as `cpu AMD EPYC 9454 x2` (threads): durations compare only where
     it is equal."""
+    num_spare_threads: int = 0
+    """Of a verifier: threads that a wide step has more, on cores of a drafter; 0: none."""

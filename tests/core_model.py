@@ -307,10 +307,10 @@ class CoreModel:
             else:
                 behind.pop(row.row_id, None)
 
-    def reshape(self, num_batches, num_draft_tokens) -> None:
+    def reshape(self, num_batches, num_draft_tokens, *, is_wide=False) -> None:
         """The coordinator takes another shape, and stays with it whatever costs say."""
         self.core.shaper.look = lambda *_, **__: False
-        self.core.shaper.switch(Shape(num_batches, num_draft_tokens))
+        self.core.shaper.switch(Shape(num_batches, num_draft_tokens, is_wide))
         self.core._planner.reshape()
 
     def rotate(self, accept=lambda _row_id, k: k, *, drafts_in=True) -> None:

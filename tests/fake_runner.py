@@ -55,9 +55,15 @@ class FakeRunner:
         self.device = torch.device("cpu")
         self.calls: list[list[RowInput]] = []
         self.broken: frozenset[int] = frozenset()
+        self.widths: list[bool] = []
+        """Of each call, whether it may use spare threads."""
+        self._is_wide = False
         self._poison = frozenset(poison)
         """Tokens that the model has no numbers for: everything after one is NaN."""
         self._pool: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def widen(self, *, is_wide: bool) -> None:
+        self._is_wide = is_wide
 
     @property
     def num_fed(self) -> int:
@@ -68,6 +74,7 @@ class FakeRunner:
         check_rows(
             rows, block_size=self.block_size, num_blocks=self.num_blocks, max_model_len=CONTEXT
         )
+        self.widths.append(self._is_wide)
         self.calls.append(list(rows))
         logits: list[torch.Tensor] = []
         broken = set()

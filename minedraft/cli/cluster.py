@@ -19,6 +19,7 @@ from minedraft.plans import MAX_ROWS
 from minedraft.security.address import check_free
 from minedraft.security.config import SecurityConfig
 from minedraft.types import Mode
+from minedraft.worker.cores import parse_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,17 @@ class ClusterSpec:
             self.verifier_cpus or ",".join(map(str, verifier)),
             self.drafter_cpus or ",".join(map(str, drafter)),
         )
+
+    def spare_cpus(self) -> str:
+        """Cores of the drafter that the coordinator may lend to the verifier; "": none.
+
+        Only where it chooses shapes, both have cores of their own, and one rank computes.
+        """
+        verifier, drafter = map(parse_cores, self.worker_cpus())
+        is_lent = self.draft and self.mode.shape == "auto" and self.tp_size == 1
+        if not is_lent or not verifier or not drafter or verifier & drafter:
+            return ""
+        return ",".join(map(str, sorted(drafter)))
 
     def on_all_cores(self) -> ClusterSpec:
         """Describe plain decoding with the target alone, on the cores that both workers have here.
@@ -244,7 +256,8 @@ def _check(role: str, settings: dict[str, Any]) -> dict[str, str]:
 def verifier_settings(spec: ClusterSpec) -> dict[str, Any]:
     """Build the verifier's settings."""
     return {**_worker_settings(spec), "model": spec.target, "cpus": spec.worker_cpus()[0],
-            "acceptance": spec.acceptance, "tp_size": spec.tp_size}  # fmt: skip
+            "spare_cpus": spec.spare_cpus(), "acceptance": spec.acceptance,
+            "tp_size": spec.tp_size}  # fmt: skip
 
 
 def drafter_settings(spec: ClusterSpec) -> dict[str, Any]:

@@ -55,7 +55,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "Device and memory": (
             "device", "dtype", "kernels", "num_blocks", "block_size", "prefix_cache", "threads",
-            "cpus", "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
+            "cpus", "spare_cpus", "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
         ),
         "Token link": ("link", "link_address", "link_bind_host", "link_timeout_s"),
         "Time limits": ("step_timeout_s", "reconnect_s", "grace_s"),
@@ -84,7 +84,7 @@ _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "tls_cert", "tls_key", "tls_ca", "token_file", "prompts", "json_file", "out", "trace",
             "bench", "costs", "svg",
         ),
-        "CORES": ("cpus", "verifier_cpus", "drafter_cpus"),
+        "CORES": ("cpus", "spare_cpus", "verifier_cpus", "drafter_cpus"),
         "SECONDS": ("timeout", "interval"),
     }
 )  # fmt: skip

@@ -41,7 +41,7 @@ from minedraft.model_files.json_file import one_line, refusal
 from minedraft.types import ModelInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -72,6 +72,7 @@ def load_runner(
     device: str = "cpu",
     self_test: bool = True,
     ranks: RankGroup | None = None,
+    spare: Collection[int] = (),
 ) -> ModelRunner:
     """Load a causal language model for packed, paged forward passes.
 
@@ -87,6 +88,7 @@ def load_runner(
             (about a second for 135M parameters).
         ranks: Keep only this rank's slices; every rank of the group must load the same. Each opens
             the whole checkpoint on the CPU and moves no more than its slices to the device.
+        spare: Cores for a thread more each, of wide steps.
 
     Raises:
         ModelError: The model cannot be served; names the directory and the reason.
@@ -106,7 +108,7 @@ def load_runner(
     if self_test and dtype != "float32" and directory.dense_bytes <= FP32_PROOF_BYTES:
         # bf16 rounding hides small mistakes, so the same path is proven in fp32 and let go again.
         _load(directory, "float32", kernels, 1, block_size, target, self_test, ranks)
-    return _load(directory, dtype, kernels, num_blocks, block_size, target, self_test, ranks)
+    return _load(directory, dtype, kernels, num_blocks, block_size, target, self_test, ranks, spare)
 
 
 def refuse_ranks(path: str | Path, size: int) -> None:
@@ -130,11 +132,12 @@ def _load(  # noqa: PLR0917 called twice, above
     device: torch.device,
     self_test: bool,  # noqa: FBT001 called twice, above
     ranks: RankGroup | None,
+    spare: Collection[int] = (),
 ) -> ModelRunner:
     path = directory.path
     config = _read_config(directory)
     refuse_config(path, config)
-    kernels = select(maker, DTYPES[dtype], torch.get_num_threads(), device=device)
+    kernels = select(maker, DTYPES[dtype], torch.get_num_threads(), device=device, spare=spare)
     info = _info(directory, config, dtype, num_blocks, block_size)
     heads = None if ranks is None else share_heads(path, config, ranks.size)
     wanted = head = None
@@ -172,6 +175,7 @@ def _load(  # noqa: PLR0917 called twice, above
     info = replace(
         info,
         kernels=f"{kernels.name}, {count}",
+        num_spare_threads=kernels.num_spare,
         device=device_words(device, num_ranks=1 if ranks is None else ranks.size),
     )
     log.info("model.layers", path=str(path), layers=str(count), kernels=kernels.name)

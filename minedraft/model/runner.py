@@ -73,6 +73,10 @@ class ModelRunner:
         """How `sampling` draws from the logits; None: in torch."""
         return self._kernels.draw
 
+    def widen(self, *, is_wide: bool) -> None:
+        """Run the next passes on the spare threads too, or not."""
+        self._kernels.widen(is_wide=is_wide)
+
     def forward(self, rows: Sequence[RowInput]) -> Tensor:
         """Feed every row's tokens, write their keys and values, return the logits asked for.
 

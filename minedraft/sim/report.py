@@ -102,7 +102,7 @@ def report(simulation: Simulation) -> Report:
         e2e_ms_p50=_percentile(e2e, 0.5),
         e2e_ms_p99=_percentile(e2e, 0.99),
         longest_gap_ms=max((each.longest_gap_ns for each in served), default=0) / 1e6,
-        last_shape=_words(*simulation.core.shaper.shape),
+        last_shape=_words(*simulation.core.shaper.shape[:2]),
         num_shape_switches=counters.num_shape_switches,
         num_rotating_steps=counters.num_rotating_steps,
         num_fallback_steps=counters.num_fallback_steps,

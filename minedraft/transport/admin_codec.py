@@ -123,6 +123,7 @@ def _shape_to_proto(shape: ShapeStatus) -> admin_pb2.Shape:
     return admin_pb2.Shape(
         num_batches=shape.num_batches,
         num_draft_tokens=shape.num_draft_tokens,
+        is_wide=shape.is_wide,
         tokens_per_s=shape.tokens_per_s,
     )
 
@@ -130,7 +131,10 @@ def _shape_to_proto(shape: ShapeStatus) -> admin_pb2.Shape:
 def _shape_from_proto(shape: admin_pb2.Shape) -> ShapeStatus:
     is_known = shape.HasField("tokens_per_s")
     return ShapeStatus(
-        shape.num_batches, shape.num_draft_tokens, shape.tokens_per_s if is_known else None
+        shape.num_batches,
+        shape.num_draft_tokens,
+        shape.is_wide,
+        shape.tokens_per_s if is_known else None,
     )
 
 

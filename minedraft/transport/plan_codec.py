@@ -197,6 +197,7 @@ def verify_plan_to_proto(plan: VerifyPlan) -> verifier_pb2.VerifierSessionReques
             close_row_ids=plan.closes,
             rows=rows,
             draft_timeout_ns=plan.draft_timeout_ns,
+            is_wide=plan.is_wide,
         )
     )
 
@@ -238,6 +239,7 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
             for row in plan.rows
         ),
         draft_timeout_ns=plan.draft_timeout_ns,
+        is_wide=plan.is_wide,
     )
     ranges.check_verify_plan(found)
     return found

@@ -106,14 +106,16 @@ class Counters(_message.Message):
     def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_moves: _Optional[int] = ..., num_rotating_steps: _Optional[int] = ..., num_fallback_steps: _Optional[int] = ..., num_shape_switches: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ...) -> None: ...
 
 class Shape(_message.Message):
-    __slots__ = ("num_batches", "num_draft_tokens", "tokens_per_s")
+    __slots__ = ("num_batches", "num_draft_tokens", "tokens_per_s", "is_wide")
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    IS_WIDE_FIELD_NUMBER: _ClassVar[int]
     num_batches: int
     num_draft_tokens: int
     tokens_per_s: float
-    def __init__(self, num_batches: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., tokens_per_s: _Optional[float] = ...) -> None: ...
+    is_wide: bool
+    def __init__(self, num_batches: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., is_wide: bool = ...) -> None: ...
 
 class CostStatus(_message.Message):
     __slots__ = ("target", "draft", "num_trials", "num_trials_over", "trial_ns")

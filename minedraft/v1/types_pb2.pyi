@@ -110,7 +110,7 @@ class StepTiming(_message.Message):
     def __init__(self, started_unix_ns: _Optional[int] = ..., total_ns: _Optional[int] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., idle_ns: _Optional[int] = ..., cpu_ns: _Optional[int] = ..., bubble_ns: _Optional[int] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("name", "vocab_size", "max_model_len", "tokenizer_fingerprint", "dtype", "eos_token_ids", "block_size", "num_blocks", "drafter_kind", "weights_fingerprint", "kernels", "quantisation", "device")
+    __slots__ = ("name", "vocab_size", "max_model_len", "tokenizer_fingerprint", "dtype", "eos_token_ids", "block_size", "num_blocks", "drafter_kind", "weights_fingerprint", "kernels", "quantisation", "device", "num_spare_threads")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class ModelInfo(_message.Message):
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     QUANTISATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    NUM_SPARE_THREADS_FIELD_NUMBER: _ClassVar[int]
     name: str
     vocab_size: int
     max_model_len: int
@@ -137,7 +138,8 @@ class ModelInfo(_message.Message):
     kernels: str
     quantisation: str
     device: str
-    def __init__(self, name: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ..., dtype: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., drafter_kind: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., kernels: _Optional[str] = ..., quantisation: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+    num_spare_threads: int
+    def __init__(self, name: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., tokenizer_fingerprint: _Optional[str] = ..., dtype: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., drafter_kind: _Optional[str] = ..., weights_fingerprint: _Optional[str] = ..., kernels: _Optional[str] = ..., quantisation: _Optional[str] = ..., device: _Optional[str] = ..., num_spare_threads: _Optional[int] = ...) -> None: ...
 
 class WorkerIdentity(_message.Message):
     __slots__ = ("instance_id", "protocol_version", "started_unix_ns", "pid", "version")

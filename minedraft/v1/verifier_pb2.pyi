@@ -66,7 +66,7 @@ class VerifyRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_computed: _Optional[int] = ..., num_feed: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., new_block_ids: _Optional[_Iterable[int]] = ..., block_offset: _Optional[int] = ...) -> None: ...
 
 class VerifyPlan(_message.Message):
-    __slots__ = ("step_id", "batch", "source", "opens", "close_row_ids", "rows", "draft_timeout_ns")
+    __slots__ = ("step_id", "batch", "source", "opens", "close_row_ids", "rows", "draft_timeout_ns", "is_wide")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +74,7 @@ class VerifyPlan(_message.Message):
     CLOSE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TIMEOUT_NS_FIELD_NUMBER: _ClassVar[int]
+    IS_WIDE_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     source: int
@@ -81,7 +82,8 @@ class VerifyPlan(_message.Message):
     close_row_ids: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedCompositeFieldContainer[VerifyRow]
     draft_timeout_ns: int
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., source: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[VerifierOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[VerifyRow, _Mapping]]] = ..., draft_timeout_ns: _Optional[int] = ...) -> None: ...
+    is_wide: bool
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., source: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[VerifierOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[VerifyRow, _Mapping]]] = ..., draft_timeout_ns: _Optional[int] = ..., is_wide: bool = ...) -> None: ...
 
 class VerifierSessionRequest(_message.Message):
     __slots__ = ("plan",)

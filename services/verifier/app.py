@@ -22,6 +22,7 @@ from minedraft.transport.token_link import SERVICE_NAME as TOKEN_LINK_SERVICE
 from minedraft.transport.token_link import TokenLinkServicer
 from minedraft.transport.worker_service import VerifierServicer, add_token_link
 from minedraft.types import Acceptance
+from minedraft.worker.cores import parse_cores
 from minedraft.worker.lifetime import load, serve_worker
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ async def run(
     cores = rank_cores(config.cpus, config.tp_size)
     if config.cpus:
         refuse_unusable(config.cpus, cores, os.sched_getaffinity(0))
+    if config.spare_cpus:
+        spare = parse_cores(config.spare_cpus)
+        refuse_unusable(config.spare_cpus, [spare], os.sched_getaffinity(0))
     async with (
         DeviceExecutor(cores=cores[0], num_threads=config.threads) as executor,
         Ranks(config, executor) as ranks,

@@ -9,6 +9,7 @@ from minedraft.security.address import check_dial
 from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.types import Acceptance
 from minedraft.worker.config import WorkerConfig
+from minedraft.worker.cores import parse_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class VerifierConfig(WorkerConfig):
     evenly, or each has its own: "0-3;4-7"."""
     threads: int = 1
     """Threads of a step in each rank."""
+    spare_cpus: str = ""
+    """Cores of a drafter on this machine. The coordinator lends them to a step, a thread more
+    each, while it has nothing drafted. Needs `--cpus`, and one rank."""
     acceptance: str = "coupled"
     """coupled: the seed fixes the output; or rejection: above temperature 0 drafts have a say in
     it, though not in its distribution."""
@@ -43,5 +47,12 @@ class VerifierConfig(WorkerConfig):
         if self.tp_size > 1 and self.device.startswith("cuda:"):
             raise ConfigError(f"device={self.device!r}: ranks take one GPU each, want 'cuda'")
         rank_cores(self.cpus, self.tp_size)
+        spare = parse_cores(self.spare_cpus)
+        own = parse_cores(self.cpus) if spare and self.tp_size == 1 else None
+        if spare and (own is None or spare & own):
+            raise ConfigError(
+                f"spare_cpus={self.spare_cpus!r}: needs cpus without these, and one rank; cpus is "
+                f"{self.cpus!r}, tp_size {self.tp_size}"
+            )
         if self.acceptance not in {rule.value for rule in Acceptance}:
             raise ConfigError(f"acceptance={self.acceptance!r}, want 'coupled' or 'rejection'")

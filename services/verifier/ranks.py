@@ -23,6 +23,7 @@ from minedraft.model.parallel.group import RankGroup, RankSpec
 from minedraft.model.parallel.leader import Leader
 from minedraft.services.verifier.rank_cores import rank_cores
 from minedraft.services.verifier.rank_process import RankOrder, RankProcess
+from minedraft.worker.cores import parse_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -197,6 +198,7 @@ class Ranks:
             block_size=config.block_size,
             device=config.device if group is None else rank_device(config.device, 0),
             ranks=group,
+            spare=sorted(parse_cores(config.spare_cpus) or ()),
         )
 
     def _on_failure(self, reason: str) -> None:

@@ -108,6 +108,7 @@ class VerifyEngine:
         if not plan.rows:
             return None
         self._watch.start()
+        self._runner.widen(is_wide=plan.is_wide)
         drafted = {row.row_id: row for row in packet.rows} if packet is not None else {}
         num_stale = 0
         inputs: list[RowInput] = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from minedraft.model.kernels.c.maker import CKernels
 from minedraft.services.coordinator.core.shaper import Shaper
 from minedraft.services.coordinator.core.shapes import Shape
 from tests.integration.cluster import cluster, until_status
@@ -59,7 +61,7 @@ def flipped(monkeypatch):
     """The coordinator takes a shape by chance, at one in five of its sync points."""
     rng, taken = random.Random(11), Counter()
 
-    def look(shaper, num_requests, num_drafters, load):
+    def look(shaper, num_requests, num_drafters, load, *, has_spare):
         if shaper.mode.shape != "auto" or not num_requests or rng.random() < 0.8:
             return False
         shape = Shape(rng.randint(1, 3), rng.choice((0, shaper.mode.num_draft_tokens)))
@@ -159,11 +161,41 @@ async def test_the_shape_changes_while_a_drafter_is_killed_and_returns(
     assert flipped
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a core to lend")
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+async def test_the_drafters_core_is_lent_and_given_back_at_random(
+    target_dir, draft_dir, greedy, options, monkeypatch
+):
+    expected = greedy if options is GREEDY else await plain(target_dir, options)
+    rng, lent = random.Random(5), Counter()
+    widen = CKernels.widen
+
+    def look(shaper, num_requests, num_drafters, load, *, has_spare):
+        if not num_requests or not has_spare or rng.random() < 0.7:
+            return False
+        shaper.switch(rng.choice((Shape(1, 0, is_wide=True), Shape(1, 0), Shape(2, 4))))
+        return True
+
+    def counted(kernels, *, is_wide):
+        lent[is_wide] += 1
+        widen(kernels, is_wide=is_wide)
+
+    monkeypatch.setattr(Shaper, "look", look)
+    monkeypatch.setattr(CKernels, "widen", counted)
+    own, spare = sorted(os.sched_getaffinity(0))[:2]
+    cores = {"cpus": str(own), "spare_cpus": str(spare), "kernels": "c"}
+    async with cluster(
+        target_dir, draft_dir, mode=(2, 6, 4), coordinator=auto, verifier_options=cores
+    ) as c:
+        assert await load(c.client, options) == expected
+    assert min(lent[True], lent[False]) > 5
+
+
 async def test_acceptance_is_there_at_once_when_speculation_returns(target_dir, monkeypatch):
     """The target drafts for itself, so drafts fail only where the drafter is behind."""
     at, shapes = [4], []
 
-    def look(shaper, num_requests, num_drafters, load):
+    def look(shaper, num_requests, num_drafters, load, *, has_spare):
         if shaper.shape.num_draft_tokens == at[0] or not num_drafters:
             return False
         shapes.append(at[0])

@@ -11,6 +11,8 @@ from minedraft.errors import ConfigError, KernelsError
 from minedraft.types import KERNELS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import torch
 
     from minedraft.model.kernels.interface import Kernels
@@ -19,7 +21,12 @@ log = structlog.get_logger(__name__)
 
 
 def select(
-    name: str, dtype: torch.dtype, num_threads: int, *, device: torch.device | None = None
+    name: str,
+    dtype: torch.dtype,
+    num_threads: int,
+    *,
+    device: torch.device | None = None,
+    spare: Collection[int] = (),
 ) -> Kernels:
     """Make the kernels of a model. Call it on the device thread: their threads stay on its cores.
 
@@ -29,6 +36,7 @@ def select(
         dtype: Of activations, keys and values: float32 or bfloat16.
         num_threads: Threads of a step, the device thread among them.
         device: Where the model runs; None: the CPU.
+        spare: Cores for a thread more each, of wide steps; only the C kernels have them.
 
     Raises:
         ConfigError: no such maker.
@@ -45,7 +53,7 @@ def select(
     if device is not None and device.type != "cpu":
         raise KernelsError(f"kernels='c': computes on CPUs, not on {device}")
     try:
-        return CKernels(dtype, num_threads)
+        return CKernels(dtype, num_threads, spare)
     except KernelsError as err:
         if name == "c" or is_forced():
             raise

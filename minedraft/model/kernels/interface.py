@@ -120,6 +120,13 @@ class Kernels(Protocol):
         """Whether a row's bits depend on nothing but the row: not on T, chunks, mates, threads."""
 
     @property
+    def num_spare(self) -> int:
+        """Threads that a wide step has more."""
+
+    def widen(self, *, is_wide: bool) -> None:
+        """Compute the next calls on the spare threads too, or not; the bits are the same."""
+
+    @property
     def draw(self) -> DrawKernel | None:
         """Draws the tokens that `sampling` draws, to the bit; None: `sampling` does it in torch."""
 

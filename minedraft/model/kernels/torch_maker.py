@@ -67,10 +67,14 @@ class TorchKernels:
     is_invariant = False
     name = "torch"
     draw = None
+    num_spare = 0
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self._plan: StepPlan | None = None
+
+    def widen(self, *, is_wide: bool) -> None:
+        """Nothing: torch's threads are what they were made."""
 
     def store(self, weight: Tensor, bias: Tensor | None = None) -> TorchStored:
         """Take a weight over; a copy where the dtype differs or oneDNN reorders it."""

@@ -206,6 +206,8 @@ class Costs:
         self._learn_verify()
         self._verifying.note(timing)
         num_rows = len(step.num_draft_tokens)
+        if step.is_wide:
+            return  # on other cores; the shape has a figure of its own
         self._last = _Verified(
             step.num_scheduled_tokens + answer.num_draft_tokens,
             num_rows,

@@ -90,7 +90,9 @@ class Planner:
             Plans to send now, the draft plan first. A plan without rows only closes.
         """
         table = self._table
-        if self._shaper.look(table.num_running, len(self._sources.able), self._load):
+        has_spare = verifier.num_spare_threads > 0
+        num_drafters = len(self._sources.able)
+        if self._shaper.look(table.num_running, num_drafters, self._load, has_spare=has_spare):
             self.reshape()
         at_sync = [b for b in table.batches.numbers if b not in table.in_flight]
         idle = [b for b in at_sync if b < table.batches.num_batches]
@@ -163,6 +165,8 @@ class Planner:
             num_behind=rows.num_behind,
             source=limits.source if any(rows.num_draft_tokens.values()) else 0,
         )
+        has_spare = verifier.num_spare_threads > 0
+        step.is_wide = has_spare and self._shaper.shape.is_wide and not step.source
         table.in_flight[batch] = step
         table.prefixes.begin_step(step)
         yield self._draft_plan(step, rows, drafter), self._verify_plan(step, rows)
@@ -201,6 +205,7 @@ class Planner:
             opens=tuple(rows.verify_opens),
             closes=self._table.take_verifier_closes(),
             draft_timeout_ns=self._costs.draft_timeout_ns(step.source, self._num_ahead(step)),
+            is_wide=step.is_wide,
         )
 
     def _num_ahead(self, step: Step) -> int:

@@ -1,6 +1,7 @@
 """Chooses the shape that gives most tokens per second, from measured costs. Pure.
 
-Candidates are one batch, two, up to one more than there are drafters, and plain decoding (k = 0).
+Candidates are one batch, two, up to one more than there are drafters, and plain decoding (k = 0),
+on the drafter's cores too where the verifier may have them (`is_wide`).
 The mode bounds them: its slots are the most requests at once, its k is the k. A figure is the price
 of `shapes`, times what steps of that shape took over it lately: messages between processes are in
 no table of costs. Where a figure is unknown nothing is decided.
@@ -41,9 +42,30 @@ _LOOK_STEPS = 4
 _MIN_ROWS, _MEMORY_ROWS = 64, 256
 """Verified rows with drafts before their acceptance counts, and that are remembered."""
 _WEIGHT, _FADE = 0.1, 0.999
-"""Of a step in the mean of its shape; of the means of the others, per step."""
+"""Least weight of a step in the mean of its shape; of the means of the others, per step."""
+_WIDE = 0.6
+"""What a wide step takes over its price until one was seen: little enough to have it tried."""
 _MOST_OVER = 3.0
 """Most that one step counts for over its price: a stall is none of the shape's."""
+
+
+@dataclass(slots=True)
+class _Over:
+    """What steps of a shape take over their price."""
+
+    prior: float
+    mean: float
+    count: int = 1
+    """The prior counts as one step."""
+
+    def observe(self, over: float) -> None:
+        """Learn from a step."""
+        self.count += 1
+        self.mean += max(_WEIGHT, 1 / self.count) * (over - self.mean)
+
+    def fade(self) -> None:
+        """A step of another shape."""
+        self.mean = self.prior + (self.mean - self.prior) * _FADE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +100,7 @@ class Shaper:
         self._max_rows = max_rows
         self._accepted = self._rows = 0.0
         """Sums over verified rows with drafts; older ones fade."""
-        self._over: dict[Shape, float] = {}
-        """What steps of a shape take, over their price."""
+        self._over: dict[Shape, _Over] = {}
         self._num_steps = self._last_switch = self._last_look = 0
         self._num_plain = self._last_catch_up = 0
         """Steps planned since plain decoding began, and how many they were at the last catch-up."""
@@ -112,13 +133,21 @@ class Shaper:
 
     # -- choosing ---------------------------------------------------------------------------
 
-    def look(self, num_requests: int, num_drafters: int, load: Callable[[], Load]) -> bool:
+    def look(
+        self,
+        num_requests: int,
+        num_drafters: int,
+        load: Callable[[], Load],
+        *,
+        has_spare: bool = False,
+    ) -> bool:
         """Price the candidates, and take another shape if it is worth it.
 
         Args:
             num_requests: That run.
             num_drafters: That draft.
             load: Describes the requests.
+            has_spare: Whether the verifier may compute on a drafter's cores.
 
         Returns:
             Whether the shape is another one now.
@@ -133,7 +162,7 @@ class Shaper:
         if not is_new and self._num_steps - self._last_look < _LOOK_STEPS:
             return False
         self._last_look = self._num_steps
-        view = self._view = self._price(load(), num_drafters)
+        view = self._view = self._price(load(), num_drafters, has_spare=has_spare)
         if self._num_steps - self._last_switch < MIN_STEPS:
             return False
         shape = self._best(view)
@@ -142,22 +171,26 @@ class Shaper:
         self.switch(shape)
         return True
 
-    def _price(self, load: Load, num_drafters: int) -> _View:
+    def _price(self, load: Load, num_drafters: int, *, has_spare: bool) -> _View:
         k = self.shape.num_draft_tokens if num_drafters else 0
-        current = Shape(min(self.shape.num_batches, load.num_requests), k)
+        is_wide = self.shape.is_wide and has_spare
+        current = Shape(min(self.shape.num_batches, load.num_requests), k, is_wide)
+        candidates = self._candidates(load, num_drafters, has_spare=has_spare)
         prices = {
             shape: predict_ns(shape, load, num_drafters, self._costs)
-            for shape in (*self._candidates(load, num_drafters), current)
+            for shape in dict.fromkeys((*candidates, current))
         }
         self.figures = {
             shape: self._figure(shape, load, price_ns) for shape, price_ns in prices.items()
         }
         return _View(load, num_drafters, current, prices[current])
 
-    def _candidates(self, load: Load, num_drafters: int) -> Iterator[Shape]:
+    def _candidates(self, load: Load, num_drafters: int, *, has_spare: bool) -> Iterator[Shape]:
         """Shapes to choose from, plain decoding first."""
         fewest = -(-self.mode.num_slots // self._max_rows)
         yield Shape(fewest, 0)
+        if has_spare:
+            yield Shape(fewest, 0, is_wide=True)
         k = self.mode.num_draft_tokens
         if k and num_drafters:
             most = min(num_drafters + 1, MAX_BATCHES, load.num_requests)
@@ -169,7 +202,13 @@ class Shaper:
         if price_ns is None or num_accepted is None:
             return None
         num_tokens = tokens_per_step(shape, load, num_accepted)
-        return 1e9 * num_tokens / (price_ns * self._over.get(shape, 1.0))
+        return 1e9 * num_tokens / (price_ns * self._over_of(shape).mean)
+
+    def _over_of(self, shape: Shape) -> _Over:
+        if shape not in self._over:
+            prior = _WIDE if shape.is_wide else 1.0
+            self._over[shape] = _Over(prior, prior)
+        return self._over[shape]
 
     def _best(self, view: _View) -> Shape | None:
         """The shape to go on with; None: nothing can be said."""
@@ -224,11 +263,13 @@ class Shaper:
             or timing.total_ns <= 0  # not measured
             or feeds_prompt
             or bool(step.source) != bool(view.shape.num_draft_tokens)
+            or step.is_wide != view.shape.is_wide
         ):
             return
         took_ns = timing.idle_ns + timing.total_ns
         over = min(max(took_ns / view.price_ns, 1 / _MOST_OVER), _MOST_OVER)
-        for shape, mean in self._over.items():
-            self._over[shape] = 1.0 + (mean - 1.0) * _FADE
-        mean = self._over.get(view.shape, 1.0)
-        self._over[view.shape] = mean + _WEIGHT * (over - mean)
+        current = self._over_of(view.shape)
+        for each in self._over.values():
+            if each is not current:
+                each.fade()
+        current.observe(over)

@@ -29,6 +29,8 @@ class Shape(NamedTuple):
     num_batches: int
     num_draft_tokens: int
     """k; 0: plain decoding."""
+    is_wide: bool = False
+    """Whether plain decoding computes on the drafter's cores too."""
 
 
 class StepCosts(Protocol):

@@ -28,6 +28,8 @@ class Step:
     """Committed tokens of all its rows, as far as they are in the KV cache then."""
     source: int = 0
     """Draft source whose drafts it waits for; 0: none."""
+    is_wide: bool = False
+    """Whether it computes on the verifier's spare threads too."""
     is_drafted: bool = False
     """Whether the drafter has said that it is done."""
     began_early: bool = False

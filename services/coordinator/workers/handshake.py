@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_BLOCK_SIZE: Final = 2**16
 MAX_NUM_BLOCKS: Final = 2**28
+MAX_SPARE_THREADS: Final = 256
 _MAX_NAME_CHARS: Final = 4096
 _MAX_WORD_CHARS: Final = 128
 _MAX_SHOWN_CHARS: Final = 64
@@ -151,6 +152,7 @@ def _check_model(role: str, model: ModelInfo, num_token_ids: int) -> None:
     _between(f"{of}max_model_len", model.max_model_len, 1, MAX_MODEL_LEN)
     _between(f"{of}block_size", model.block_size, 1, MAX_BLOCK_SIZE)
     _between(f"{of}num_blocks", model.num_blocks, 0, MAX_NUM_BLOCKS)
+    _between(f"{of}num_spare_threads", model.num_spare_threads, 0, MAX_SPARE_THREADS)
     _between(f"{of}eos_token_ids", len(model.eos_token_ids), 0, MAX_EOS_IDS, " of them")
     for token_id in model.eos_token_ids:
         _between(f"{of}eos_token_ids", token_id, 0, model.vocab_size - 1)

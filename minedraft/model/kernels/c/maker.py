@@ -13,6 +13,8 @@ from minedraft.model.kernels.c.pool import Pool
 from minedraft.model.kernels.interface import KeyLayout
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import torch
     from torch import Tensor
 
@@ -26,6 +28,7 @@ class CKernels:
     Args:
         dtype: Of activations, keys and values, float32 or bfloat16. Weights stay as stored.
         num_threads: The calling thread among them; the others run where it may run.
+        spare: Cores for a thread more each, of wide steps.
 
     Raises:
         KernelsError: no object for this CPU, or it is refused (`library.load`).
@@ -34,9 +37,10 @@ class CKernels:
     key_layout = KeyLayout.COLUMNS
     is_invariant = True
 
-    def __init__(self, dtype: torch.dtype, num_threads: int) -> None:
+    def __init__(self, dtype: torch.dtype, num_threads: int, spare: Collection[int] = ()) -> None:
         library = load()
-        pool = None if num_threads == 1 else Pool(library, num_threads)
+        pool = Pool(library, num_threads, spare) if num_threads > 1 or spare else None
+        self._pool, self._num_threads, self.num_spare = pool, num_threads, len(spare)
         linear = Linear(library, pool, dtype)
         attention = Attention(library, pool, dtype)
         elementwise = Elementwise(library, pool, dtype)
@@ -53,6 +57,11 @@ class CKernels:
         self.write = attention.write
         self.attend = attention.attend
         self.draw = Draw(library, pool)
+
+    def widen(self, *, is_wide: bool) -> None:
+        """See `Kernels.widen`."""
+        if self._pool is not None and self.num_spare:
+            self._pool.use(self._num_threads + self.num_spare * is_wide)
 
     def linear(
         self, x: Tensor, stored: Stored, *, add_to: Tensor | None = None, out: Tensor | None = None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -177,6 +178,24 @@ def test_what_a_spec_says_reaches_every_process_it_concerns():
     assert (coordinator.tokenizer, coordinator.listen) == ("target", "127.0.0.1:7")
     assert (coordinator.link, coordinator.num_draft_tokens) == ("grpc", 2)
     assert {config.security for config in (verifier, drafter, coordinator)} == {security}
+
+
+@pytest.mark.parametrize(
+    ("changes", "spare"),
+    [
+        ({}, "2,3"),
+        ({"mode": Mode(2, 8, 4)}, ""),  # a fixed shape
+        ({"draft": ""}, ""),
+        ({"drafter_cpus": "1-2"}, ""),  # both have core 1
+        ({"tp_size": 2, "verifier_cpus": "0-1"}, ""),
+    ],
+)
+def test_the_drafters_cores_are_lent_where_the_coordinator_chooses_shapes(changes, spare):
+    spec = ClusterSpec(
+        "t", "d", Mode(2, 8, 4, "auto"), verifier_cpus="0,1", drafter_cpus="2-3", threads=2
+    )
+    config = built("verifier", verifier_settings(replace(spec, **changes)))
+    assert config.spare_cpus == spare
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,12 @@ def test_the_shape_is_shown_with_the_figures_it_was_chosen_by():
         IDENTITY,
         Mode(2, 8, 4, "auto"),
         shape=ShapeStatus(2, 4),
-        candidates=(ShapeStatus(1, 0, 61.4), ShapeStatus(1, 4, None), ShapeStatus(2, 4, 83.6)),
+        candidates=(
+            ShapeStatus(1, 0, tokens_per_s=61.4),
+            ShapeStatus(1, 0, is_wide=True),
+            ShapeStatus(1, 4),
+            ShapeStatus(2, 4, tokens_per_s=83.6),
+        ),
         counters=Counters(
             num_shape_switches=3, num_moves=12, num_rotating_steps=400, num_fallback_steps=2
         ),
@@ -106,6 +111,7 @@ def test_the_shape_is_shown_with_the_figures_it_was_chosen_by():
     lines = [line.strip() for line in shown(status).splitlines()]
     assert "shape auto: 2 batches, k = 4; 3 switches" in lines
     assert "plain decoding: 61 tokens/s" in lines
+    assert "plain decoding on all cores: unknown" in lines
     assert "one batch, k = 4: unknown" in lines
     assert "2 batches, k = 4: 84 tokens/s" in lines
     assert "moves: 12; of 400 steps that could rotate, 2 took turns (0.5%)" in lines

@@ -51,7 +51,11 @@ def test_a_status_survives_the_wire():
         draining=True,
         rss_bytes=11,
         shape=ShapeStatus(2, 4),
-        candidates=(ShapeStatus(1, 0, 61.5), ShapeStatus(2, 4, 0.0), ShapeStatus(3, 4)),
+        candidates=(
+            ShapeStatus(1, 0, is_wide=True, tokens_per_s=61.5),
+            ShapeStatus(2, 4, tokens_per_s=0.0),
+            ShapeStatus(3, 4),
+        ),
     )
     assert admin_codec.status_from_proto(admin_codec.status_to_proto(status)) == status
 

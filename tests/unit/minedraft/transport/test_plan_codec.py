@@ -101,6 +101,7 @@ DRAFT_PLANS = st.builds(
 )
 VERIFY_PLANS = st.builds(
     VerifyPlan,
+    is_wide=st.booleans(),
     step_id=U64,
     batch=BATCH,
     source=U64,

@@ -39,3 +39,18 @@ def test_a_verifier_without_a_model_is_refused():
 def test_where_drafters_reach_it_is_an_address(address):
     with pytest.raises(ConfigError, match=f"link_address='{address}': want host:port"):
         VerifierConfig(model="m", link_address=address)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"spare_cpus": "1"},
+        {"spare_cpus": "1", "cpus": "0-1"},
+        {"spare_cpus": "2-3", "cpus": "0-1", "tp_size": 2},
+    ],
+    ids=str,
+)
+def test_spare_cores_are_beside_the_own_ones_of_one_rank(setting):
+    with pytest.raises(ConfigError, match=f"spare_cpus='{setting['spare_cpus']}': needs cpus"):
+        VerifierConfig(model="m", **setting)
+    assert VerifierConfig(model="m", cpus="0", spare_cpus="1-3").spare_cpus == "1-3"

@@ -20,6 +20,19 @@ def test_a_prompt_gives_the_first_token():
     assert (result.rows[0].num_draft_tokens, result.num_stale_drafts) == (0, 0)
 
 
+def test_a_wide_plan_alone_may_use_spare_threads():
+    verifier = Verifier()
+    truth = continuation(PROMPT, 3)
+    plans = [
+        VerifyPlan(1, 0, 0, rows=(row(blocks=(0, 1)),), opens=(opened(),), is_wide=True),
+        VerifyPlan(2, 0, 0, rows=(row(1, 4, truth[:1], done=3, feed=1, offset=2),)),
+        VerifyPlan(3, 0, 0, rows=(row(1, 5, truth[1:2], done=4, feed=1, offset=2),), is_wide=True),
+    ]
+    emitted = [token for plan in plans for token in verifier.run(plan).rows[0].token_ids]
+    assert emitted == truth
+    assert verifier.runner.widths == [True, False, True]
+
+
 @pytest.mark.parametrize("num_right", range(5))
 def test_drafts_stand_up_to_the_first_wrong_one_and_the_target_goes_on(num_right):
     truth = continuation(PROMPT, 6)

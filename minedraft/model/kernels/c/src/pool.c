@@ -37,6 +37,7 @@ struct md_pool {
   _Atomic uint32_t ending;
   uint32_t forks; /* the value of `forks_seen` in the process that has the threads */
   int32_t threads;
+  int32_t used; /* of them, by the next call */
   int32_t spins;
   md_task task;
   void *ctx;
@@ -165,7 +166,7 @@ MD_EXPORT md_pool *md_pool_create(int64_t threads) {
     return NULL;
   }
   pool->workers = workers;
-  pool->threads = (int32_t)threads;
+  pool->threads = pool->used = (int32_t)threads;
   pool->spins = spins_for(threads);
   pool->forks = atomic_load(&forks_seen);
   int32_t started = start_workers(pool);
@@ -183,24 +184,41 @@ MD_EXPORT void md_pool_destroy(md_pool *pool) {
   free(pool);
 }
 
+MD_EXPORT int32_t md_pool_use(md_pool *pool, int64_t threads) {
+  if (!pool || threads < 1 || threads > pool->threads) return -1;
+  pool->used = (int32_t)threads;
+  return 0;
+}
+
+MD_EXPORT int32_t md_pool_place(md_pool *pool, int64_t thread, const int64_t *cores, int64_t count) {
+  if (!pool || thread < 1 || thread >= pool->threads || count < 1) return -1;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int64_t i = 0; i < count; i++) {
+    if (cores[i] < 0 || cores[i] >= CPU_SETSIZE) return -1;
+    CPU_SET((size_t)cores[i], &set);
+  }
+  return pthread_setaffinity_np(pool->workers[thread - 1].handle, sizeof set, &set) ? -1 : 0;
+}
+
 MD_EXPORT int32_t md_pool_threads(const md_pool *pool) { return pool ? pool->threads : 1; }
 
 void md_parallel(md_pool *pool, md_task task, void *ctx, int64_t count, int64_t grain) {
   if (count <= 0) return;
   if (grain < 1) grain = 1;
   int64_t units = (count - 1) / grain + 1;
-  if (!pool || pool->threads == 1 || units == 1 || pool->forks != atomic_load(&forks_seen) ||
+  if (!pool || pool->used == 1 || units == 1 || pool->forks != atomic_load(&forks_seen) ||
       atomic_exchange(&pool->busy, 1)) {
     task(ctx, 0, count, 0);
     return;
   }
-  const int64_t helpers = (units < pool->threads ? units : pool->threads) - 1;
+  const int64_t helpers = (units < pool->used ? units : pool->used) - 1;
   pool->task = task;
   pool->ctx = ctx;
   pool->count = count;
   pool->grain = grain;
   pool->units = units;
-  pool->step = units / ((int64_t)pool->threads * PIECES);
+  pool->step = units / ((int64_t)pool->used * PIECES);
   if (pool->step < 1) pool->step = 1;
   atomic_store(&pool->next, 0);
   atomic_store(&pool->open, 1);

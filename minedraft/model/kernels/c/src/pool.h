@@ -27,6 +27,13 @@ MD_EXPORT md_pool *md_pool_create(int64_t threads);
 /* End the threads, asleep or not. No work may run. NULL is allowed. */
 MD_EXPORT void md_pool_destroy(md_pool *pool);
 
+/* Split the next calls over the first `threads` only, 1 to all of them; the others sleep. No work may
+ * run. -1: out of range. */
+MD_EXPORT int32_t md_pool_use(md_pool *pool, int64_t threads);
+
+/* Let a thread, 1 or later, run on these cores only. -1: out of range, or the system refuses. */
+MD_EXPORT int32_t md_pool_place(md_pool *pool, int64_t thread, const int64_t *cores, int64_t count);
+
 /* Threads of a pool; 1 for NULL. */
 MD_EXPORT int32_t md_pool_threads(const md_pool *pool);
 

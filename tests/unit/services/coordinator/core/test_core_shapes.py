@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minedraft.services.coordinator.core.shaper import CATCH_UP_STEPS
@@ -132,3 +134,22 @@ def test_a_drafter_that_owes_a_catch_up_gets_no_second_one():
         model.draft_answer()
     assert source.owed_step == 0
     model.run_dry()
+
+
+@pytest.mark.parametrize("num_spare", [0, 1])
+def test_plans_are_wide_while_nothing_is_drafted_and_the_verifier_has_spare_threads(num_spare):
+    model = started(num_requests=2, max_tokens=20)
+    model.core._verifier = replace(model.core._verifier, num_spare_threads=num_spare)
+    serve(model, 4)
+    model.reshape(1, 0, is_wide=True)
+    serve(model, 2)  # those planned before are out
+    before = len(model.sent)
+    serve(model, 4)
+    model.reshape(2, 4)
+    serve(model, 2)
+    wide = [plan.is_wide for plan in model.sent[before:] if plan.rows]
+    assert wide[:4] == [num_spare > 0] * 4
+    assert not wide[-1]
+    assert not any(plan.is_wide for plan in model.sent if plan.source)
+    model.run_dry()
+    assert model.outputs == {f"r{i}": continuation(PROMPT, 20) for i in range(2)}

@@ -44,24 +44,46 @@ def load(num_requests, k=4):
     return Load(num_requests, 100 * num_requests, (num_requests,) * k)
 
 
-def verified(shaper, *, accepted=3, k=4, rows=8, idle_ns=0, total_ns=100, source=1, num_fed=None):
+def verified(
+    shaper,
+    *,
+    accepted=3,
+    k=4,
+    rows=8,
+    idle_ns=0,
+    total_ns=100,
+    source=1,
+    num_fed=None,
+    is_wide=False,
+):
     """One verify step."""
     step = Step(1, 0, {}, dict.fromkeys(range(rows), k), rows if num_fed is None else num_fed)
     step.source = source if k else 0
+    step.is_wide = is_wide
     answer = Answer([], rows, rows * k, rows * accepted, 0) if k else Answer([])
     shaper.observe(step, answer, StepTiming(idle_ns=idle_ns, total_ns=total_ns))
 
 
-def run(shaper, num_steps, *, num_requests=8, num_drafters=1, on_price=True, **facts):
+def run(
+    shaper,
+    num_steps,
+    *,
+    num_requests=8,
+    num_drafters=1,
+    on_price=True,
+    has_spare=False,
+    **facts,
+):
     """Steps as they come, with a look before each. Returns the shapes that it took."""
     taken = []
     for _ in range(num_steps):
-        if shaper.look(num_requests, num_drafters, lambda: load(num_requests)):
+        if shaper.look(num_requests, num_drafters, lambda: load(num_requests), has_spare=has_spare):
             taken.append(shaper.shape)
         k = shaper.shape.num_draft_tokens if num_drafters else 0
         view = shaper._view
         price = view.price_ns if on_price and view and view.price_ns else 100
-        verified(shaper, k=k, **{"total_ns": price, **facts})
+        is_wide = shaper.shape.is_wide and has_spare
+        verified(shaper, k=k, is_wide=is_wide, **{"total_ns": price, **facts})
     return taken
 
 
@@ -221,6 +243,33 @@ def test_without_a_drafter_one_batch_decodes_and_with_one_it_drafts_again():
     assert run(shaper, 20, num_drafters=0) == [Shape(1, 0)]
     run(shaper, 10)
     assert shaper.shape == PSD_SHAPE, "its acceptance gets known in the configured shape"
+
+
+WIDE = Shape(1, 0, is_wide=True)
+
+
+def test_the_drafters_cores_are_tried_and_given_back_if_they_do_not_help():
+    shaper = Shaper(PSD, Costs(**DEAR_DRAFTS))
+    assert run(shaper, 20, has_spare=True, on_price=False, total_ns=130) == [WIDE], "untried"
+    assert run(shaper, 60, has_spare=True, on_price=False, total_ns=100) == [Shape(1, 0)]
+    assert shaper.figures[WIDE] < shaper.figures[Shape(1, 0)] / 1.05
+
+
+def test_the_drafters_cores_stay_lent_while_they_help():
+    shaper = Shaper(PSD, Costs(**DEAR_DRAFTS))
+    run(shaper, 200, has_spare=True, on_price=False, total_ns=55)
+    assert shaper.shape == WIDE
+    assert shaper.figures[WIDE] == pytest.approx(1e9 * 8 / 55, rel=0.05)
+    shaper._costs.draft = (10.0, 0.0)
+    run(shaper, 20, has_spare=True, total_ns=55, on_price=False)
+    assert shaper.shape.num_draft_tokens == 4, "and go back when drafts pay"
+
+
+def test_a_verifier_without_spare_cores_ends_it():
+    shaper = Shaper(PSD, Costs(**DEAR_DRAFTS))
+    run(shaper, 100, has_spare=True, on_price=False, total_ns=55)
+    assert run(shaper, 40) == []
+    assert shaper._view.shape == Shape(1, 0)
 
 
 def test_a_batch_is_no_larger_than_the_packets_of_the_link():

@@ -109,6 +109,7 @@ def test_a_worker_that_would_send_packets_of_a_trial_is_refused_by_name():
         ({"max_model_len": 2**32 - 1}, f"max_model_len={2**32 - 1}, want 1..{2**24}"),
         ({"block_size": 0}, "block_size=0, want 1"),
         ({"block_size": 2**32 - 1}, f"block_size={2**32 - 1}, want 1..{2**16}"),
+        ({"num_spare_threads": 257}, "num_spare_threads=257, want 0..256"),
         ({"num_blocks": 2**32 - 1}, f"num_blocks={2**32 - 1}, want 0..{2**28}"),
         ({"eos_token_ids": tuple(range(257))}, "eos_token_ids=257 of them"),
         ({"eos_token_ids": (500,)}, "eos_token_ids=500, want 0..499"),

@@ -70,8 +70,8 @@ def pools(driven):
     """Make pools that are closed afterwards."""
     made = []
 
-    def make(threads):
-        made.append(Pool(driven, threads))
+    def make(threads, spare=()):
+        made.append(Pool(driven, threads, spare))
         return made[-1]
 
     yield make
@@ -114,6 +114,43 @@ def test_less_work_than_threads_wakes_no_more_than_needed(drive, pools):
     pool = pools(8)
     for _ in range(200):
         assert set(drive(pool, 48, grain=16)[1].tolist()) <= {0, 1, 2}
+
+
+def seen(drive, pool) -> set[int]:
+    """Threads that took a piece of one of many calls: a fast one may take all of a call."""
+    return {int(thread) for _ in range(500) for thread in drive(pool, 1000)[1]}
+
+
+def test_spare_threads_sleep_until_they_are_used(drive, pools):
+    core = min(os.sched_getaffinity(0))
+    pool = pools(2, [core, core])
+    assert seen(drive, pool) <= {0, 1}
+    pool.use(4)
+    assert seen(drive, pool) & {2, 3}
+    pool.use(1)
+    assert set(drive(pool, 100)[1]) == {0}
+    for threads in (0, 5):
+        with pytest.raises(KernelsError, match=f"threads={threads}: the pool has 1..4"):
+            pool.use(threads)
+
+
+def test_spare_threads_run_on_their_cores_and_the_others_on_the_callers(pools):
+    usable = sorted(os.sched_getaffinity(0))
+    own, spare = usable[0], usable[-1]
+    before = tasks()
+    os.sched_setaffinity(0, {own})
+    try:
+        pools(2, [spare])
+        assert os.sched_getaffinity(0) == {own}
+    finally:
+        os.sched_setaffinity(0, usable)
+    new = sorted(tasks() - before)
+    assert [os.sched_getaffinity(task) for task in new] == [{own}, {spare}]
+
+
+def test_a_spare_core_that_does_not_exist_is_refused(pools):
+    with pytest.raises(KernelsError, match="cores"):
+        pools(1, [4095])
 
 
 @pytest.mark.parametrize("count", [0, -1])
