@@ -12,6 +12,7 @@ positions are computed for good, and a sequence may write only to blocks that ar
 from __future__ import annotations
 
 from array import array
+from collections import OrderedDict
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,10 @@ def extend_keys(
         fingerprint: Of the weights.
     """
     parent = keys[-1] if keys else _root(salt, fingerprint)
-    data = memoryview(array("I", token_ids)).cast("B")
-    num_bytes = len(data) * block_size // max(len(token_ids), 1)
-    for start in range(0, len(data), num_bytes or 1):
-        digest = blake2b(parent, digest_size=_KEY_BYTES)
-        digest.update(data[start : start + num_bytes])
-        parent = digest.digest()
+    data = array("I", token_ids)
+    for start in range(0, len(data), block_size):
+        block = data[start : start + block_size].tobytes()
+        parent = blake2b(parent + block, digest_size=_KEY_BYTES).digest()
         keys.append(parent)
 
 
@@ -73,8 +72,8 @@ class PrefixCache:
         self._by_key: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
         """By published block."""
-        self._cached: dict[int, None] = {}
-        """Least recently used first."""
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        """Least recently used first; a dict would look at all that left before its first."""
 
     @property
     def num_free(self) -> int:
@@ -101,15 +100,19 @@ class PrefixCache:
         Raises:
             StateError: fewer can be; the caller asks `num_free` first.
         """
-        missing = count - self._blocks.num_free
-        if missing > 0:
-            if missing > len(self._cached):
-                raise StateError(f"{count} blocks wanted, {self.num_free} free")
-            oldest = [block for block, _ in zip(self._cached, range(missing), strict=False)]
-            for block in oldest:
-                self._forget(block)
-            self.num_evictions += missing
-        return self._blocks.allocate(count)
+        num_free = self._blocks.num_free
+        if count <= num_free:
+            return self._blocks.allocate(count)
+        missing = count - num_free
+        if missing > len(self._cached):
+            raise StateError(f"{count} blocks wanted, {self.num_free} free")
+        taken = self._blocks.allocate(num_free)
+        for _ in range(missing):
+            block, _ = self._cached.popitem(last=False)
+            self._forget(block)
+            taken.append(block)
+        self.num_evictions += missing
+        return taken
 
     def free(self, block_ids: Sequence[int]) -> None:
         """Drop one reference to each block, of one sequence in its order.
@@ -172,9 +175,11 @@ class PrefixCache:
         """Share blocks with no other sequence any more; those that list them keep them."""
         for block in block_ids:
             if block in self._cached:
+                del self._cached[block]
                 self._forget(block)
+                self._blocks.free([block])
             elif block in self._keys:
-                del self._by_key[self._keys.pop(block)]
+                self._forget(block)
 
     def check(self, tables: Iterable[Sequence[int]], num_final: Iterable[int]) -> None:
         """Check that references are the sequences' and that none writes what others list.
@@ -200,6 +205,5 @@ class PrefixCache:
         return {block: self._more.get(block, 0) + 1 for block in used}
 
     def _forget(self, block: int) -> None:
-        del self._cached[block]
+        """Nothing finds a block any more."""
         del self._by_key[self._keys.pop(block)]
-        self._blocks.free([block])

@@ -22,7 +22,7 @@ from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.facts import Facts
-from minedraft.services.coordinator.core.outcome import settle
+from minedraft.services.coordinator.core.outcome import ERROR, settle
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.prefill_budget import DEFAULT_STALL
@@ -294,7 +294,7 @@ class Core(Facts):
         answer = read_answer(step, result, self._verifier.vocab_size)
         # Counted only now: an answer that made no sense leaves no trace.
         if answer.num_broken_rows:
-            self._table.prefixes.distrust(step.orphans)  # the row may be of one that has ended
+            self._table.prefixes.withdraw(step.orphans)  # the row may be of one that has ended
         self._table.end_step(step.batch, step.step_id)
         self._verifying.end(step.batch)
         if step.is_trial:
@@ -309,10 +309,14 @@ class Core(Facts):
         outcomes = [
             settle(request, row, keep) for request, row in answer.rows if row.token_ids or row.error
         ]
-        self._table.prefixes.computed(answer.rows, outcomes)
+        if step.block_keys:
+            for request, _ in answer.rows:
+                self._table.prefixes.publish(request)
         for outcome in outcomes:
             self._counters.num_output_tokens += outcome.num_committed_tokens
             if outcome.reason is not None:
+                if outcome.reason == ERROR:
+                    self._table.prefixes.distrust(outcome.request)
                 self.finish(outcome.request.request_id, outcome.reason)
         return outcomes
 

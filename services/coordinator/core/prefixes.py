@@ -1,22 +1,21 @@
 """Finds, in the target's pool, blocks that a request's tokens already have. Pure.
 
-What a step computes is published when its result has come: the verifier may run a younger plan of
-another batch first, so nothing that is in flight may be relied on. Of several requests with the
-same next block one feeds it; the others wait for the step that it is in, and find it then.
+A prompt's blocks are published when the result of their step has come: the verifier may run a
+younger plan of another batch first, so nothing that is in flight may be relied on. What was decoded
+is published when its request ends or is preempted. Of several requests with the same next block one
+feeds it; the others wait for the step that it is in, and find it then.
 """
 
 from __future__ import annotations
 
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from minedraft.prefix import PrefixCache, extend_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from minedraft.plans import RowResult
-    from minedraft.services.coordinator.core.outcome import Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step import Step
 
@@ -110,9 +109,10 @@ class Prefixes:
 
     def plan(self, request: Request, end: int) -> None:
         """The plan being made feeds a request up to position `end`."""
-        num_full = end // self._blocks.block_size - request.num_computed // self._blocks.block_size
-        if self._blocks.is_on and num_full > 0:
-            self._planned |= dict.fromkeys(islice(self._next_keys(request), num_full))
+        size = self._blocks.block_size
+        first, last = request.num_computed // size, end // size
+        if self._blocks.is_on and last > first:
+            self._planned |= dict.fromkeys(self._keys(request, last)[first:last])
 
     def begin_step(self, step: Step) -> None:
         """The plan that was made is a step in flight."""
@@ -127,36 +127,27 @@ class Prefixes:
             if self._in_flight.get(key) == step.step_id:
                 del self._in_flight[key]
 
-    def computed(
-        self, rows: Iterable[tuple[Request, RowResult]], outcomes: Iterable[Outcome]
-    ) -> None:
-        """A step's result has come and is committed: others may have the full blocks.
+    def publish(self, request: Request) -> None:
+        """Let others have the full blocks of what a request, which is in no step, has computed.
 
-        Args:
-            rows: Of live requests.
-            outcomes: Of those of them that have new tokens or an error.
+        What it decodes waits until it lets go of its blocks: who decodes looks for nothing.
         """
-        if not self._blocks.is_on:
-            return
-        size = self._blocks.block_size
-        for outcome in outcomes:
-            if outcome.row.error is not None or outcome.failure is not None:
-                self.distrust(outcome.request.block_ids)
-                outcome.request.num_published = len(outcome.request.block_ids)
-        for request, _row in rows:
-            if request.num_computed // size > request.num_published:
-                self._publish(request)
-
-    def distrust(self, block_ids: list[int]) -> None:
-        """What made these blocks, or was made from them, had no finite numbers."""
-        self._blocks.withdraw(block_ids)
-
-    def _publish(self, request: Request) -> None:
         num_full = request.num_computed // self._blocks.block_size
+        if num_full <= request.num_published or not self._blocks.is_on:
+            return
         keys = self._keys(request, num_full)
         for index in range(request.num_published, num_full):
             self._blocks.publish(request.block_ids[index], keys[index])
         request.num_published = num_full
+
+    def distrust(self, request: Request) -> None:
+        """A request ends in an error: nobody may have what it computed, or computed with."""
+        self.withdraw(request.block_ids)
+        request.num_published = len(request.block_ids)
+
+    def withdraw(self, block_ids: list[int]) -> None:
+        """Nobody else may have these blocks."""
+        self._blocks.withdraw(block_ids)
 
     def _next_keys(self, request: Request) -> Iterator[bytes]:
         """Keys of blocks after those that are computed, up to the last that may be adopted.

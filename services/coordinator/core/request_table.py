@@ -337,6 +337,7 @@ class RequestTable:
             step.orphans += request.block_ids
             step.orphan_rows.append(request.row_id)
         else:
+            self.prefixes.publish(request)
             self.blocks.free(request.block_ids)
             if request.verifier_len:
                 self._verifier_closes.append(request.row_id)

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from minedraft.plans import RowResult
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Request
-from minedraft.types import Mode, RequestId, RowParams
+from minedraft.types import Mode, RequestId, RowError, RowParams
 from tests.core_model import BLOCK, CoreModel
 from tests.worker_doubles import VerifierDouble
 
@@ -41,13 +46,16 @@ class Served:
         self.core.check()
         return [plan for plan in plans if plan.rows]
 
-    def answer(self, pick=0):
+    def answer(self, pick=0, error=None):
         def keep(request, row):
             num_output = len(request.output_token_ids) + len(row.token_ids)
             return Kept(len(row.token_ids), "length" if num_output >= request.max_tokens else None)
 
         result = self.verifier.run(pick=pick)
         assert result is not None
+        if error is not None:
+            rows = (RowResult(row.row_id, row.base_len, (), error=error) for row in result.rows)
+            result = replace(result, rows=tuple(rows))
         self.core.apply(result, keep)
         self.core.check()
 
@@ -158,6 +166,33 @@ def test_a_preempted_request_finds_what_was_not_evicted():
     without.submit(range(60, 80), 1, 30)
     assert without.run() >= num_fed + hits
     assert without.core.counters.num_prefix_hits == without.core.blocks.num_cached == 0
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_what_a_row_without_numbers_published_is_withdrawn(is_aborted):
+    served = Served()
+    (request,) = served.submit(LONG)
+    served.plan()
+    served.answer()
+    served.plan()
+    if is_aborted:
+        served.core.finish(request.request_id, "abort")
+    served.answer(error=RowError.NON_FINITE)
+    assert served.core.is_idle
+    assert served.core.blocks.num_cached == 0
+    served.submit(LONG)
+    assert served.run() == len(LONG) + 3
+
+
+def test_what_one_that_left_had_published_stays():
+    served = Served()
+    (request,) = served.submit(LONG)
+    served.plan()
+    served.answer()
+    served.plan()
+    served.core.finish(request.request_id, "abort")
+    served.answer()
+    assert served.core.blocks.num_cached == 4, "of the first chunk: the second was in flight"
 
 
 def test_salts_keep_requests_apart():

@@ -192,7 +192,7 @@ def test_one_that_gives_way_again_and_again_is_counted_once_among_those_that_pre
     decode(older)
     for _ in range(5):
         decode(newer)
-        assert table.allocate(newer, 4)
+        assert table.allocate(newer, newer.num_computed)
         table.begin_plan()
         assert table.allocate(older, 24)
         assert newer.phase is Phase.WAITING
