@@ -5,7 +5,14 @@ import json
 
 import pytest
 
+from minedraft.admin import Span
+from minedraft.api import SpeculationStats
+from minedraft.bench.load import Record
+from minedraft.bench.modes import Measurement
+from minedraft.bench.result import BenchResult, ModeResult
+from minedraft.bench.steady import measure
 from minedraft.errors import ConfigError, ModelError
+from minedraft.plans import StepTiming
 from minedraft.sim.bench_file import Asked, acceptance_of, read_bench
 from minedraft.sim.load import Arrival
 from minedraft.sim.outputs import AcceptanceModel, Output
@@ -162,3 +169,27 @@ def test_requests_that_differ_have_effects():
 
 def test_requests_that_drafted_nothing_say_nothing():
     assert acceptance_of([Asked(Arrival(1, 1), 0, ())], 0).by_position == (0.7,)
+
+
+def test_what_a_bench_writes_is_read(tmp_path):
+    """From spans and records to the file, and back."""
+    timing = StepTiming(10**9, 5_000_000)
+    spans = [Span("draft", 0, i, timing, num_rows=1, num_tokens=3) for i in range(4)]
+    spans += [
+        Span("verify", 0, i, StepTiming(10**9 + 20_000_000 * i, 9_000_000), 1, 4, 3, 3)
+        for i in range(4)
+    ]
+    stats = SpeculationStats(4, 12, 12, 4, (0, 0, 0, 4))
+    record = Record((1,) * 17, "", 30, 0.1, 0.5, stats, sent_s=0.25)
+    measurement = Measurement("sd", Mode(1, 1, 3))
+    result = ModeResult(measurement, (record,), measure(spans, batch=1), tuple(spans), 0.5)
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(BenchResult({"sd": result}, None, ((1,) * 17,), {}).to_json()))
+    (found,) = read_bench(path).values()
+    assert found.step_ms == pytest.approx(20)
+    assert [(s.lane, s.num_rows, s.num_draft_tokens, s.num_steps) for s in found.steps] == [
+        ("draft", 1, 3, 4),
+        ("verify", 1, 3, 4),
+    ]
+    assert found.requests == (Asked(Arrival(30, 17), 12, (0, 0, 0, 4)),)
+    assert found.acceptance.by_position == (1.0, 1.0, 1.0)
