@@ -28,7 +28,7 @@ from minedraft.sim.setup import Setup
 from minedraft.sim.simulation import Simulation
 from minedraft.sim.step_costs import FlatCosts, LinearCosts, StepCosts
 from minedraft.sim.trace_file import read_trace
-from minedraft.timeline.window import full_steps
+from minedraft.timeline.window import full_steps, last_steps
 from minedraft.types import ASSIGNMENTS, MAX_MODEL_LEN, SHAPES, Mode
 
 _MAX_MS = 1e6
@@ -268,6 +268,8 @@ def _figures(found: Report) -> Table:
 def _draw(path: Path | None, spans: Sequence[Span], mode: Mode) -> None:
     if path is not None:
         shown = full_steps(spans, _PICTURE_STEPS, num_rows=mode.max_batch_size)
+        if sum(span.lane == "verify" for span in shown) < _PICTURE_STEPS:
+            shown = last_steps(spans, _PICTURE_STEPS)
         write_picture(path, shown, mode, subtitle="simulated")
         err.print(f"picture: {path}", soft_wrap=True)
 
