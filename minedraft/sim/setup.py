@@ -32,6 +32,7 @@ class Setup:
     block_size: int = 16
     max_model_len: int = 32_768
     prefill_budget_tokens: int = 512
+    prefill_stall: float = 1.5
     max_catch_up_tokens: int = 512
     prefix_cache: bool = True
     assignment: str = "balanced"

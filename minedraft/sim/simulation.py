@@ -89,6 +89,7 @@ class Simulation:
         self.core = Core(
             setup.mode,
             prefill_budget_tokens=setup.prefill_budget_tokens,
+            prefill_stall=setup.prefill_stall,
             max_waiting=setup.max_waiting,
             prefix_cache=setup.prefix_cache,
             assignment=setup.assignment,

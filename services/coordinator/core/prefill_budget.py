@@ -2,7 +2,7 @@
 
 A step with prompt tokens may take `stall` times as long as one without. Costs say how many tokens
 that is, of the verifier and of the drafter: both feed prompts beside their other work. In rotation
-a step takes as long as the longer leg, so the shorter one has more room.
+the shorter leg is hidden beneath the longer one, so it may take as long as that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_STALL: Final = 1.5
 """Longest step with prompt tokens, over one without."""
 FIRST_CHUNK_TOKENS: Final = 64
 """Most prompt tokens beside sequences that decode while nothing is known of costs."""
-_USES: Final = 8
+_KEPT_STEPS: Final = 8
 """Steps that a budget is kept for: costs change slowly, and to look them up is not free."""
 _MAX_KNOWN: Final = 64
 _PRECISION: Final = 16
@@ -78,8 +78,10 @@ class PrefillBudget:
     def __init__(self, costs: Costs, stall: float) -> None:
         self._costs = costs
         self._stall = stall
-        self._known: dict[tuple[int, ...], list[int]] = {}
-        """By about what was asked: uses that are left of a budget, and the budget."""
+        self.step = 0
+        """Steps that were scheduled; its owner counts them."""
+        self._known: dict[tuple[int, ...], tuple[int, int]] = {}
+        """By about what was asked: the step up to which a budget holds, and the budget."""
 
     def verify_tokens(self, own: Load, others: Iterable[Load], *, source: int, most: int) -> int:
         """Return the most prompt tokens that the verifier feeds in a batch's next step.
@@ -93,7 +95,7 @@ class PrefillBudget:
         rival = _heaviest(others)
         if not own.num_rows and not rival.num_rows:
             return most
-        key = (0, own.num_tokens >> 3, rival.num_tokens >> 3, source, most)
+        key = (0, own.num_rows, rival.num_rows, source, most)
         return self._kept(key) or self._keep(key, self._verify_tokens(own, rival, source, most))
 
     def draft_tokens(self, own: Load, others: Iterable[Load], *, source: int, most: int) -> int:
@@ -108,16 +110,13 @@ class PrefillBudget:
         rival = _heaviest(others)
         if not own.num_rows and not rival.num_rows:
             return most
-        key = (1, own.num_tokens >> 3, rival.num_tokens >> 3, source, most)
+        key = (1, own.num_rows, rival.num_rows, source, most)
         return self._kept(key) or self._keep(key, self._draft_tokens(own, rival, source, most))
 
     def _kept(self, key: tuple[int, ...]) -> int:
-        """Return a budget that was found some steps ago; 0: there is none, or it is used up."""
-        known = self._known.get(key)
-        if known is None or not known[0]:
-            return 0
-        known[0] -= 1
-        return known[1]
+        """Return a budget that was found some steps ago; 0: there is none, or it is too old."""
+        until, num_tokens = self._known.get(key, (0, 0))
+        return num_tokens if self.step < until else 0
 
     def _keep(self, key: tuple[int, ...], num_tokens: int | None) -> int:
         """Keep a budget for some steps; None: nothing is known of costs."""
@@ -125,12 +124,12 @@ class PrefillBudget:
             return min(key[-1], FIRST_CHUNK_TOKENS)
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        self._known[key] = [_USES, num_tokens]
+        self._known[key] = (self.step + _KEPT_STEPS, num_tokens)
         return num_tokens
 
     def _verify_tokens(self, own: Load, rival: Load, source: int, most: int) -> int | None:
-        plain_ns, _, overlapped = self._plain(own, rival, source)
-        if plain_ns is None:
+        limit_ns, _, overlapped = self._limits(own, rival, source)
+        if limit_ns is None:
             return None
         return self._largest(
             lambda tokens: self._costs.verify_ns(
@@ -139,13 +138,13 @@ class PrefillBudget:
                 own.context + tokens,
                 overlapped=overlapped,
             ),
-            plain_ns,
+            limit_ns,
             most,
         )
 
     def _draft_tokens(self, own: Load, rival: Load, source: int, most: int) -> int | None:
-        _, plain_ns, overlapped = self._plain(own, rival, source)
-        if plain_ns is None:
+        _, limit_ns, overlapped = self._limits(own, rival, source)
+        if limit_ns is None:
             return None
         depths = per_depth(own.num_draft_tokens)
         return self._largest(
@@ -156,14 +155,14 @@ class PrefillBudget:
                 overlapped=overlapped,
                 source=source,
             ),
-            plain_ns,
+            limit_ns,
             most,
         )
 
-    def _plain(
+    def _limits(
         self, own: Load, rival: Load, source: int
     ) -> tuple[float | None, float | None, bool]:
-        """Return how long both legs may take without a prompt in ns, and whether they overlap."""
+        """Return how long both legs may take with a prompt in ns, and whether they overlap."""
         load = max(own, rival, key=lambda each: each.num_tokens)
         depths = per_depth(load.num_draft_tokens) if source else ()
         overlapped = rival.num_rows > 0 and bool(depths)
@@ -173,16 +172,17 @@ class PrefillBudget:
         draft_ns = self._costs.draft_ns(
             depths, load.num_catch_up_tokens, load.context, overlapped=overlapped, source=source
         )
+        most_verify_ns = None if verify_ns is None else self._stall * verify_ns
+        most_draft_ns = None if draft_ns is None else self._stall * draft_ns
         if overlapped and verify_ns is not None and draft_ns is not None:
-            verify_ns = draft_ns = max(verify_ns, draft_ns)
-        return verify_ns, draft_ns, overlapped
+            # What is hidden beneath the other leg costs nobody anything.
+            most_verify_ns = max(self._stall * verify_ns, draft_ns)
+            most_draft_ns = max(self._stall * draft_ns, verify_ns)
+        return most_verify_ns, most_draft_ns, overlapped
 
-    def _largest(self, ns: Callable[[int], float | None], plain_ns: float, most: int) -> int:
-        """Return the most tokens that cost at most `stall` times a plain step.
-
-        Costs never fall with the number of tokens.
-        """
-        limit_ns = self._stall * plain_ns
+    @staticmethod
+    def _largest(ns: Callable[[int], float | None], limit_ns: float, most: int) -> int:
+        """Return the most tokens within the limit. Costs never fall with their number."""
 
         def fits(num_tokens: int) -> bool:
             cost_ns = ns(num_tokens)

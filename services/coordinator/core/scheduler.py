@@ -94,6 +94,7 @@ class Scheduler:
         Returns:
             Rows for both workers; empty if no member can step.
         """
+        self._prefill_budget.step += 1
         decoding = [r for r in members if r.phase is Phase.READY]
         # By arrival: a budget that the first of them take every time must not starve one.
         prefilling = sorted((r for r in members if r.phase is Phase.PREFILLING), key=_by_arrival)
