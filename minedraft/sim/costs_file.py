@@ -1,4 +1,7 @@
-"""Reads a table of costs: the JSON form of `PairCosts`. Refuses in one line with file and field."""
+"""Reads a table of costs: the JSON form of `PairCosts`, or a file of a `--cost-cache`.
+
+Refuses in one line with file and field.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ def read_costs(path: Path) -> PairCosts:
     if document is None:
         raise ConfigError(f"costs={str(path)!r}: no such file")
     try:
-        return PairCosts.from_json(document.values)
+        # A file of a cache also says of which models they are.
+        return PairCosts.from_json(document.values.get("costs", document.values))
     except ConfigError as err:
         raise ConfigError(f"{path}: {err}") from None

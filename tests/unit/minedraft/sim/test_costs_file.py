@@ -24,6 +24,12 @@ def test_costs_come_back(tmp_path):
     assert costs.draft_ns((4, 4), 6, 0, overlapped=0) == pytest.approx(8e6)
 
 
+def test_a_file_of_a_coordinators_cache_will_do(tmp_path):
+    path = tmp_path / "costs-1.json"
+    path.write_text(json.dumps({"target": {}, "draft": {}, "costs": form()}))
+    assert read_costs(path).verify_ns(16, 4, 0, overlapped=0) == pytest.approx(30e6)
+
+
 def test_what_is_wrong_is_named_with_file_and_field(tmp_path):
     path = tmp_path / "costs.json"
     path.write_text(json.dumps({**form(), "version": 99}))
