@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(60)]
 
 PROMPT = list(range(5, 17))
 GREEDY = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
-# Sizes up to 128 requests with 7 drafts each: trials take a few seconds of a tiny model.
-COORDINATOR = ("--num-batches=2", "--max-batch-size=64", "--num-draft-tokens=7", "--link=gloo")
+# Sizes up to 64 requests with 7 drafts each: trials take a second or two of a tiny model.
+COORDINATOR = ("--num-batches=2", "--max-batch-size=32", "--num-draft-tokens=7", "--link=gloo")
 
 
 @asynccontextmanager
@@ -26,14 +26,14 @@ async def measuring(target, draft, directory, *, until_kind=""):
         target,
         draft,
         directory,
-        workers=("--num-blocks=1100", "--block-size=8", "--grace-s=0.2"),
-        coordinator=(*COORDINATOR, "--reconnect-s=0.05", "--step-timeout-s=2"),
+        workers=("--num-blocks=600", "--block-size=8", "--grace-s=0.2"),
+        coordinator=(*COORDINATOR, "--reconnect-s=0.05", "--step-timeout-s=5"),
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(fleet)
         patient = RetryPolicy(first_delay_s=0.02, max_delay_s=0.2)
         client = await stack.enter_async_context(await Client.connect(fleet.address, retry=patient))
-        num_over = {"": 2, "draft": 40}[until_kind]
+        num_over = {"": 2, "draft": 30}[until_kind]
         status = await until(client, lambda status: status.costs.num_trials_over >= num_over)
         assert status.costs.is_measuring, "they were over before they could be disturbed"
         yield fleet, client
