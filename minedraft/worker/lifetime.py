@@ -13,6 +13,8 @@ import structlog
 from minedraft.exit import leave_behind
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES
 from minedraft.transport.server import serve
+from minedraft.worker.background import run_in_background
+from minedraft.worker.heap import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -42,6 +44,12 @@ class Device(Protocol):
         """Close without waiting for the current device work."""
 
 
+async def _with_memory_given_back(work: Coroutine[Any, Any, R]) -> R:
+    loaded = await work
+    await run_in_background(give_back)
+    return loaded
+
+
 async def load(
     work: Coroutine[Any, Any, R], *, device: Device, stop: asyncio.Event | None
 ) -> R | None:
@@ -55,6 +63,7 @@ async def load(
     Returns:
         What `work` returned; None: stopped.
     """
+    work = _with_memory_given_back(work)
     if stop is None:
         return await work
     loading = asyncio.create_task(work, name="load")

@@ -18,9 +18,9 @@ from minedraft.link.form import available_transports, form_sender
 from minedraft.plans import LinkLost, WorkerInfo, WorkerUsage
 from minedraft.repeats import Repeats
 from minedraft.services.drafter.draft_engine import DraftEngine
-from minedraft.services.drafter.heap import give_back
 from minedraft.transport.ranges import check_vocabulary
 from minedraft.worker.background import run_in_background
+from minedraft.worker.heap import give_back
 from minedraft.worker.memory import resident_bytes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.services.drafter.heap import give_back
+from minedraft.worker.heap import give_back
 
 PIECE, NUM_PIECES = 2**16, 512
 
