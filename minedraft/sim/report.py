@@ -102,17 +102,13 @@ def report(simulation: Simulation) -> Report:
         e2e_ms_p50=_percentile(e2e, 0.5),
         e2e_ms_p99=_percentile(e2e, 0.99),
         longest_gap_ms=max((each.longest_gap_ns for each in served), default=0) / 1e6,
-        last_shape=_words(*simulation.core.shaper.shape[:2]),
+        last_shape=ShapeStatus(*simulation.core.shaper.shape).name,
         num_shape_switches=counters.num_shape_switches,
         num_rotating_steps=counters.num_rotating_steps,
         num_fallback_steps=counters.num_fallback_steps,
         num_preemptions=counters.num_preemptions,
         num_stale_drafts=counters.num_stale_drafts,
     )
-
-
-def _words(num_batches: int, num_draft_tokens: int) -> str:
-    return ShapeStatus(num_batches, num_draft_tokens).name
 
 
 def _share(part: int, whole: int) -> float:
