@@ -145,7 +145,7 @@ async def _acceptance(client: Client, prompts: Sequence[tuple[int, ...]]) -> tup
     )
     drafted = sum(each.speculation.num_draft_tokens for each in found)
     accepted = sum(each.speculation.num_accepted_tokens for each in found)
-    return accepted / max(drafted, 1), sum(each.num_cached_tokens for each in found)
+    return accepted / max(drafted, 1), sum(each.usage.num_cached_tokens for each in found)
 
 
 def repeated_lines(report: Report) -> Iterator[Line]:

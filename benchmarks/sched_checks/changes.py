@@ -14,7 +14,7 @@ from steady_load import SteadyLoad
 
 from minedraft.types import Mode
 from sched_checks.service import asked, prompts_of, service, set_mode, spec_of
-from sched_checks.shapes import OUTPUT_TOKENS, PROMPT_TOKENS, K, mode_of
+from sched_checks.shapes import OUTPUT_TOKENS, PROMPT_TOKENS, TRIAL_S, K, mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ def ramp() -> Report:
 
 async def _ramp() -> Report:
     report: dict[str, Any] = {"tokens_per_s": {}, "worst_step": []}
-    spec = spec_of(PAIR, mode_of("auto", MOST))
+    spec = spec_of(PAIR, mode_of("auto", MOST), trial_s=TRIAL_S)
     async with service(spec) as client:
         for turn in range(ROUNDS):
             names = ["auto", "ar", "sd", "psd"]

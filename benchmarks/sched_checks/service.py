@@ -37,9 +37,20 @@ def spec_of(pair: str, mode: Mode, **options: Any) -> ClusterSpec:  # noqa: ANN4
 
 @asynccontextmanager
 async def service(spec: ClusterSpec) -> AsyncIterator[Client]:
-    """Start the services and connect to them."""
+    """Start the services, connect to them, and wait for the end of trial steps, if any."""
     async with Cluster(spec) as cluster, await Client.connect(cluster.address) as client:
+        if spec.trial_s:
+            async with asyncio.timeout(60.0):
+                await _trials_over(client)
         yield client
+
+
+async def _trials_over(client: Client) -> None:
+    while True:
+        await asyncio.sleep(0.1)
+        costs = (await client.status()).costs
+        if costs.num_trials and not costs.is_measuring:
+            return
 
 
 def prompts_of(pair: str, count: int, *, most: int) -> list[tuple[int, ...]]:

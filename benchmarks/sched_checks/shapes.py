@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sched_checks.check import Report
 
 CONCURRENCIES = (1, 2, 4, 8, 16, 32)
-K, ROUNDS = 4, 3
+K, ROUNDS, TRIAL_S = 4, 3, 10.0
 WINDOWS = {"smollm2": (1.0, 2.0), "coder": (2.0, 4.0)}
 """By pair: seconds to settle after a change, and seconds that count."""
 PROMPT_TOKENS, OUTPUT_TOKENS = 32, 96
@@ -50,7 +50,7 @@ def measure(pair: str, concurrency: int) -> Report:
 
 
 async def _measure(pair: str, concurrency: int) -> Report:
-    spec = spec_of(pair, mode_of("auto", concurrency))
+    spec = spec_of(pair, mode_of("auto", concurrency), trial_s=TRIAL_S)
     async with service(spec) as client:
         found = await _in_turns(client, pair, concurrency)
     async with service(spec.on_all_cores()) as client:
