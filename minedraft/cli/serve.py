@@ -158,9 +158,12 @@ async def _serve(spec: ClusterSpec) -> None:
         err.print(f"logs: {cluster.log_dir}", soft_wrap=True)
         err.print(f'serving at {cluster.address}; try: {called_as(sys.argv[0])} generate "Hello" '
                   f"-a {cluster.address}", soft_wrap=True)  # fmt: skip
-        async with asyncio.TaskGroup() as group:
-            group.create_task(show_measuring(cluster, err), name="measuring")
-            await cluster.watch()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(show_measuring(cluster, err), name="measuring")
+                await cluster.watch()
+        except ExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
 
 
 def find_cost_cache() -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from dataclasses import replace
@@ -7,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from minedraft.cli import config_options
+from minedraft.cli import serve as serve_module
+from minedraft.cli.child import ChildError
 from minedraft.cli.cluster import (
     Cluster,
     ClusterSpec,
@@ -230,3 +233,33 @@ def test_serve_says_it_and_goes_on(minedraft, monkeypatch, tmp_path):
     result = minedraft("serve", "--target", str(tmp_path), "--listen=[::1]:0")
     assert "slow: auto" in result.stderr
     assert "needs a drafter" in result.stderr
+
+
+async def test_the_death_of_a_service_is_told_though_trials_are_under_way(monkeypatch):
+    class Dying:
+        """A cluster of which one process dies while another one is measured."""
+
+        address, log_dir = "127.0.0.1:7", "logs"
+        is_measuring = asyncio.Event()
+
+        def __init__(self, _spec):
+            pass
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *exc):
+            pass
+
+        async def measured(self, _on_progress):
+            self.is_measuring.set()
+            await asyncio.Event().wait()
+
+        async def watch(self):
+            await self.is_measuring.wait()
+            raise ChildError("the drafter was killed by signal 9")
+
+    monkeypatch.setattr(serve_module, "started", Dying)
+    monkeypatch.setattr(serve_module, "called_as", lambda _program: "minedraft")
+    with pytest.raises(ChildError, match="the drafter was killed"):
+        await serve_module._serve(ClusterSpec("t", "d"))
