@@ -117,14 +117,18 @@ async def test_modes_change_while_a_drafter_is_killed_and_returns(target_dir, dr
         assert await running == greedy
 
 
-@pytest.mark.parametrize("num_drafters", [1, 2])
+@pytest.mark.parametrize(("num_drafters", "prefix_cache"), [(1, True), (2, True), (2, False)])
 @pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 async def test_the_shape_changes_at_random_sync_points(
-    target_dir, draft_dir, greedy, options, num_drafters, flipped
+    target_dir, draft_dir, greedy, options, num_drafters, prefix_cache, flipped
 ):
     expected = greedy if options is GREEDY else await plain(target_dir, options)
     async with cluster(
-        target_dir, draft_dir, num_drafters=num_drafters, mode=(2, 6, 4), coordinator=auto
+        target_dir,
+        draft_dir,
+        num_drafters=num_drafters,
+        mode=(2, 6, 4),
+        coordinator=lambda config: replace(auto(config), prefix_cache=prefix_cache),
     ) as c:
         assert await load(c.client, options) == expected
         status = await until_status(c.client, lambda s: s.is_idle and s.num_blocks_used == 0)
