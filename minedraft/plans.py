@@ -5,7 +5,7 @@ Lengths count tokens; times are nanoseconds. `transport.plan_codec` carries thes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class OpenRow:
     params: RowParams
     debug: DebugOptions | None = None
     """Drafter only: for its test kinds."""
-    cache_salt: str = ""
+    cache_salt: str = field(default="", repr=False)
     """Drafter only: rows share KV blocks within one salt."""
 
 

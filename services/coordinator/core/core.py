@@ -26,7 +26,7 @@ from minedraft.services.coordinator.core.outcome import ERROR, settle
 from minedraft.services.coordinator.core.planner import Planner
 from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.prefill_budget import DEFAULT_STALL
-from minedraft.services.coordinator.core.request import Event, Phase
+from minedraft.services.coordinator.core.request import Event, Phase, advance_all
 from minedraft.services.coordinator.core.request_table import RequestTable
 from minedraft.services.coordinator.core.shaper import Shaper
 from minedraft.services.coordinator.core.sources import Sources
@@ -254,9 +254,7 @@ class Core(Facts):
         if self.sources.answered(result) or step is None:
             return
         step.is_drafted = True
-        for request in step.requests.values():
-            if request.phase is Phase.DRAFTING:
-                request.advance(Event.DRAFTS_IN)
+        advance_all(step.requests.values(), Phase.DRAFTING, Event.DRAFTS_IN)
         self._verifying.mark()
 
     def on_step_begun(self, begun: StepBegun) -> None:

@@ -307,9 +307,10 @@ class Costs:
 
 def per_depth(num_draft_tokens: Iterable[int]) -> tuple[int, ...]:
     """Rows that draft a first token, a second one, and so on, of rows with these k."""
-    counts = sorted(k for k in num_draft_tokens if k)
-    if counts and counts[0] == counts[-1]:  # nearly always
+    counts = [k for k in num_draft_tokens if k]
+    if counts and counts.count(counts[0]) == len(counts):  # nearly always
         return (len(counts),) * counts[0]
+    counts.sort()
     return tuple(
         len(counts) - bisect_left(counts, depth) for depth in range(1, max(counts, default=0) + 1)
     )

@@ -149,13 +149,15 @@ class DraftLeg:
         first = self.first.estimate(max(num_catch_up_tokens, num_rows), num_rows, context)
         if first is None:
             return None
-        costs = [first]
+        costs, cost, last = [first], first, 0
         for rows in rows_per_depth[1:]:
-            further = self.further.estimate(rows, rows, context)
-            if further is None:
-                # Only single drafts were seen.
-                further = self.first.estimate(rows, rows, context) or first
-            costs.append(further)
+            if rows != last:
+                last, further = rows, self.further.estimate(rows, rows, context)
+                if further is None:
+                    # Only single drafts were seen.
+                    further = self.first.estimate(rows, rows, context)
+                cost = further or first
+            costs.append(cost)
         return costs
 
 

@@ -13,7 +13,7 @@ from minedraft.services.coordinator.core.transitions import after
 from minedraft.types import RequestId, RowId, RowParams, Speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from minedraft.types import DebugOptions
 
@@ -93,8 +93,8 @@ class SpeculationCounts:
 class Request:
     """One sequence to generate, with its rows and blocks on the workers.
 
-    Only `advance` assigns `phase`. Committed tokens are `prompt + output`; the workers' state is a
-    cache of them that `preempt` gives up.
+    Only `advance` and `advance_all` assign `phase`. Committed tokens are `prompt + output`; the
+    workers' state is a cache of them that `preempt` gives up.
     """
 
     request_id: RequestId
@@ -105,7 +105,7 @@ class Request:
     """Order of arrival."""
     priority: int = 0
     """-100..100; lower goes first."""
-    cache_salt: str = ""
+    cache_salt: str = field(default="", repr=False)
     """Cached prefixes are shared within one salt only."""
     speculation: Speculation = field(default_factory=Speculation)
     debug: DebugOptions | None = None
@@ -240,3 +240,11 @@ class Request:
         self.num_reached = max(self.num_reached, self.num_computed)
         self.num_computed = self.num_blocks_sent = self.num_published = self.verifier_len = 0
         self.block_ids, self.drafter_lens, self.behind = [], {}, {}
+
+
+def advance_all(requests: Iterable[Request], phase: Phase, event: Event) -> None:
+    """Apply `event` to those of some requests that are in `phase`, where it is allowed."""
+    following = TRANSITIONS[phase][event]
+    for request in requests:
+        if request.phase is phase:
+            request.phase = following

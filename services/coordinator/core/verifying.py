@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minedraft.services.coordinator.core.request import Event, Phase
+from minedraft.services.coordinator.core.request import Event, Phase, advance_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,6 @@ class Verifying:
 
     def mark(self) -> None:
         """Requests of the step it is at are being verified once their drafts are in."""
-        for request in self._in_flight[self.begun[0]].requests.values() if self.begun else ():
-            if request.phase is Phase.DRAFTED:
-                request.advance(Event.VERIFY)
+        if self.begun:
+            requests = self._in_flight[self.begun[0]].requests.values()
+            advance_all(requests, Phase.DRAFTED, Event.VERIFY)
