@@ -67,8 +67,7 @@ def sum_up(found: dict[str, Report], not_built: Sequence[str]) -> None:
     for name, each in found.items():
         if name.startswith("curve_"):
             report = each["report"]
-            speeds = curves.setdefault(report["pair"], {})
-            speeds[report["concurrency"]] = shapes.medians(report)
+            curves.setdefault(report["pair"], {}).update(shapes.medians(report))
     seconds = {name: each["seconds"] for name, each in found.items()}
     raw = {"not_built": list(not_built), "seconds": seconds, "curves": curves}
     write(OUT / "all.json", lines, raw)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 CHECKS: Mapping[str, Check] = {
     **{
-        f"curve_{pair}_{concurrency}": Check(
-            partial(shapes.measure, pair, concurrency),
+        f"curve_{pair}_{part}": Check(
+            partial(shapes.measure, pair, concurrencies),
             shapes.lines,
-            (f"auto against the best of ar, ar_all, sd, psd: {pair}, {concurrency} running",),
+            (f"auto against the best of ar, ar_all, sd, psd: {pair}, {part} concurrency",),
             is_built=shapes.is_built,
         )
         for pair in shapes.WINDOWS
-        for concurrency in shapes.CONCURRENCIES
+        for part, concurrencies in shapes.CONCURRENCIES.items()
     },
     "ramp": Check(
         changes.ramp,
