@@ -136,6 +136,7 @@ async def a_world(target, link: str, mode: tuple[int, int, int], hooks: Hooks):
             reconnect_s=0.02,
             grace_s=10.0,
             trial_s=0.0,
+            prefill_stall=1000.0,  # phases count plans with drafts: a prompt takes one plan
         )
         address = await launch("coordinator", run_coordinator, config)
         world.watcher = await Client.connect(
