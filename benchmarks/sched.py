@@ -32,8 +32,6 @@ from sched_checks import CHECKS, shapes  # noqa: E402
 from minedraft.bench.machine import describe, in_words  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sched_checks.check import Report
 
 OUT = ROOT / "out" / "bench" / "sched"
@@ -60,7 +58,7 @@ def run_one(name: str) -> None:
     (OUT / f"{name}.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
-def sum_up(found: dict[str, Report], not_built: Sequence[str]) -> None:
+def sum_up(found: dict[str, Report], missing: dict[str, str]) -> None:
     """Write the lines of all checks into one document, and draw the curve."""
     lines = [line for name, each in found.items() for line in CHECKS[name].lines(each["report"])]
     curves: dict[str, dict[int, dict[str, float]]] = {}
@@ -69,7 +67,7 @@ def sum_up(found: dict[str, Report], not_built: Sequence[str]) -> None:
             report = each["report"]
             curves.setdefault(report["pair"], {}).update(shapes.medians(report))
     seconds = {name: each["seconds"] for name, each in found.items()}
-    raw = {"not_built": list(not_built), "seconds": seconds, "curves": curves}
+    raw = {"missing": missing, "seconds": seconds, "curves": curves}
     write(OUT / "all.json", lines, raw)
     if curves:
         machine = next(each["machine"] for name, each in found.items() if name.startswith("curve_"))
@@ -104,10 +102,15 @@ def main() -> int:
             console.print(f"{time.monotonic() - begin:.0f} s")
     found = found_reports()
     show([line for name in done for line in CHECKS[name].lines(found[name]["report"])], console)
-    rows = [row for name, check in CHECKS.items() if not check.is_built() for row in check.rows]
-    for row in rows:
-        console.print(f"not built: {row}")
-    sum_up(found, rows)
+    missing = {
+        row: "not measured" if check.is_built() else "not built"
+        for name, check in CHECKS.items()
+        if name not in found
+        for row in check.rows
+    }
+    for row, why in missing.items():
+        console.print(f"{why}: {row}")
+    sum_up(found, missing)
     if failed:
         console.print(f"FAILED: {', '.join(failed)}")
     console.print(f"figures in {OUT}; what they mean: docs/results.md")

@@ -97,8 +97,8 @@ def of_sched(report: Report) -> Iterator[str]:
         text = f"{line['text']} ({line['detail']})" if line["detail"] else line["text"]
         verdict = "yes" if line["ok"] else "**no**"
         yield row(text, f"{line['figure']:.3g}", f"{sign} {line['target']:g}", verdict)
-    for text in report["raw"]["not_built"]:
-        yield row(text, "-", "-", "not built")
+    for text, why in report["raw"]["missing"].items():
+        yield row(text, "-", "-", why)
 
 
 def of_sched_curve(report: Report) -> Iterator[str]:
