@@ -11,7 +11,7 @@ import pytest
 from benchmarks.fleet import Fleet, is_up, until
 from minedraft.client import Client, RetryPolicy
 
-pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(120)]
 
 PROMPT = list(range(5, 17))
 GREEDY = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
