@@ -152,6 +152,14 @@ def test_the_target_alone_gets_the_cores_of_both_workers_and_all_their_requests(
         assert (alone.draft, alone.mode) == ("", build_mode("ar", 6, 4))
 
 
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_the_prefix_cache_is_switched_at_both_who_have_one(has_cache):
+    spec = ClusterSpec("t", "d", prefix_cache=has_cache)
+    assert built("drafter", drafter_settings(spec)).prefix_cache == has_cache
+    settings = coordinator_settings(spec, "v:1", ("d:1",))
+    assert built("coordinator", settings).prefix_cache == has_cache
+
+
 @pytest.mark.parametrize(("kind", "takes"), [("model", False), ("synthetic", True)])
 def test_the_coordinator_of_a_test_drafter_takes_debug_requests(kind, takes):
     spec = ClusterSpec("t", "d", drafter_kind=kind)

@@ -280,3 +280,15 @@ def test_without_the_prefix_cache_every_row_is_fed():
     for row_id in (1, 2):
         drafter.step([row(row_id, 13, k=0)], opens=[opened(row_id, prompt)])
     assert drafter.runner.num_fed == 26
+
+
+def test_a_measurement_finds_nothing_and_leaves_nothing_to_find():
+    drafter = Drafter()
+    prompt = tuple(range(1, 14))
+    for row_id, is_trial in ((1, False), (2, True)):
+        drafter.num_steps += 1
+        rows, opens = (row(row_id, 13, k=0),), (opened(row_id, prompt),)
+        drafter.run(DraftPlan(drafter.num_steps, 1, 7, rows, opens, is_trial=is_trial))
+    assert drafter.runner.num_fed == 26
+    drafter.step(closes=[RowId(1), RowId(2)])
+    assert drafter.engine.rows.num_blocks_cached == 3, "of the first one"
