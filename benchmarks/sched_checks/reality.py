@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,12 @@ def measure(pair: str) -> Report:
             check=True,
         )  # fmt: skip
         found = replay(read_bench(Path(file.name)), Setup())
-    return {"pair": pair, "modes": {name: each.to_json() for name, each in found.items()}}
+        document = json.loads(Path(file.name).read_text(encoding="utf-8"))
+    return {
+        "pair": pair,
+        "bench": document,
+        "modes": {name: each.to_json() for name, each in found.items()},
+    }
 
 
 def lines(report: Report) -> Iterator[Line]:

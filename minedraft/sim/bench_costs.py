@@ -26,6 +26,7 @@ _ALONE: Final = 0.05
 _MOST_OVERLAP: Final = 4.0
 """Bound of what overlap is believed to cost."""
 _FED_PER_ROW: Final = 1.5
+_FEW: Final = 3
 
 
 class _Point(NamedTuple):
@@ -39,26 +40,56 @@ class _Point(NamedTuple):
     weight: int
 
 
-def costs_of(modes: Iterable[BenchMode]) -> PairCosts:
+def costs_of(modes: Iterable[BenchMode], *, own: BenchMode | None = None) -> PairCosts:
     """Make a table from measurements that had the same models on the same cores.
+
+    Args:
+        modes: The measurements.
+        own: One of them, whose steps count before those of the others: a busy machine is not
+            equally busy all the time.
 
     Raises:
         ConfigError: they have no verify step.
     """
     modes = list(modes)
-    verify = [point for mode in modes for point in _verify_points(mode)]
-    if not verify:
+    verify = {mode.name: list(_verify_points(mode)) for mode in modes}
+    draft = {mode.name: list(_draft_points(mode)) for mode in modes}
+    if not any(verify.values()):
         raise ConfigError("from: its measurements have no verify step without prompts")
-    draft = [point for mode in modes for point in _draft_points(mode)]
-    overlap = _overlap(verify)
-    leg = VerifyLeg(
-        CostTable([*_bins(verify, overlap), *_prompts(modes, "verify", verify)]), Residual(overlap)
-    )
-    overlap = _overlap(draft)
-    further = CostTable(_bins(draft, overlap))
-    fed = [point._replace(size=point.size * _FED_PER_ROW) for point in draft]
-    first = CostTable([*_bins(fed, overlap), *_prompts(modes, "draft", fed)])
+    name = own.name if own is not None else ""
+    every = [point for points in verify.values() for point in points]
+    overlap = _overlap(every)
+    bins = _preferred(verify.get(name, []), every, overlap)
+    leg = VerifyLeg(CostTable([*bins, *_prompts(modes, "verify", every)]), Residual(overlap))
+    every = [point for points in draft.values() for point in points]
+    overlap = _overlap(every)
+    further = CostTable(_preferred(draft.get(name, []), every, overlap))
+    fed = CostTable(_preferred(_fed(draft.get(name, [])), _fed(every), overlap))
+    first = CostTable([*fed.bins, *_prompts(modes, "draft", _fed(every))])
     return PairCosts(leg, DraftLeg(first, further, Residual(overlap)))
+
+
+def _fed(points: Sequence[_Point]) -> list[_Point]:
+    """The same passes, by what a first one feeds."""
+    return [point._replace(size=point.size * _FED_PER_ROW) for point in points]
+
+
+def _preferred(own: Sequence[_Point], every: Sequence[_Point], overlap: float) -> list[Bin]:
+    """Bins of `own`, and those of the others that neither repeat nor contradict them."""
+    first = _bins(_typical(own), overlap)
+    known = {bin_of(each.size) for each in first}
+    rest = [
+        each
+        for each in _bins(_typical(every), overlap)
+        if bin_of(each.size) not in known
+        and all((each.size > one.size) == (each.ns > one.ns) for one in first)
+    ]
+    return sorted([*first, *rest], key=lambda each: each.size)
+
+
+def _typical(points: Sequence[_Point]) -> list[_Point]:
+    """Leave out sizes that were seen once or twice, if others were seen more often."""
+    return [point for point in points if point.weight >= _FEW] or list(points)
 
 
 def _verify_points(mode: BenchMode) -> Iterator[_Point]:

@@ -70,7 +70,7 @@ def replay(modes: Mapping[str, BenchMode], setup: Setup) -> dict[str, Replay]:
             setup,
             mode=measured.mode,
             num_drafters=1 if measured.mode.num_draft_tokens else 0,
-            costs=costs_of([measured] if name == ALL_CORES else shared),
+            costs=costs_of([measured] if name == ALL_CORES else shared, own=measured),
             acceptance=measured.acceptance,
         )
         simulation = Simulation(own, measured.load)
