@@ -101,7 +101,8 @@ class Shaper:
         self._accepted = self._rows = 0.0
         """Sums over verified rows with drafts; older ones fade."""
         self._over: dict[Shape, _Over] = {}
-        self._num_steps = self._last_switch = self._last_look = 0
+        self._num_steps = self._last_look = 0
+        self._last_switch = -MIN_STEPS
         self._num_plain = self._last_catch_up = 0
         """Steps planned since plain decoding began, and how many they were at the last catch-up."""
         self._view: _View | None = None
@@ -113,6 +114,7 @@ class Shaper:
             self._over.clear()
         self.mode, self.figures = mode, {}
         self._take(Shape(mode.num_batches, mode.num_draft_tokens))
+        self._last_switch -= MIN_STEPS  # what is known already counts at once
 
     def switch(self, shape: Shape) -> None:
         """Take another shape."""

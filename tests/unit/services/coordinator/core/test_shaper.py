@@ -290,6 +290,15 @@ def test_another_mode_begins_anew():
     assert [shaper.next_k() for _ in range(3)] == [3, 3, 3]
 
 
+def test_what_is_known_counts_at_once_when_auto_is_set_again():
+    shaper = plain_shaper()
+    shaper.set_mode(Mode(1, 16, 4, "fixed"))
+    assert shaper.shape == Shape(1, 4)
+    run(shaper, 3)
+    shaper.set_mode(PSD)
+    assert run(shaper, 1) == [Shape(1, 0)]
+
+
 def test_sizes_share_the_slots():
     shaper = Shaper(Mode(2, 8, 4, "auto"), SimpleNamespace())
     sizes = []
