@@ -76,10 +76,16 @@ async def set_mode(client: Client, mode: Mode) -> None:
 
 
 async def tokens_per_s(load: SteadyLoad, settle_s: float, window_s: float) -> float:
-    """Let a load go on and count its tokens for a while."""
+    """Let a load go on and count its tokens for a while.
+
+    Raises:
+        SystemExit: a request failed: the figures would be of another load.
+    """
     await asyncio.sleep(settle_s)
     begin = time.time_ns()
     await asyncio.sleep(window_s)
     end = time.time_ns()
+    if load.failures:
+        raise SystemExit("\n".join(load.failures[:5]))
     num = sum(count for at, _, count in load.arrivals if begin < at <= end)
     return num / ((end - begin) / 1e9)

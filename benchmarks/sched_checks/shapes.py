@@ -78,8 +78,10 @@ async def _in_turns(client: Client, pair: str, concurrency: int) -> dict[str, An
             for name in names[turn:] + names[:turn]:
                 await set_mode(client, mode_of(name, concurrency))
                 speeds[name].append(await tokens_per_s(load, *WINDOWS[pair]))
+                status = await client.status()
+                if not speeds[name][-1]:
+                    raise SystemExit(f"{name}: no token came; {status}")
                 if name == "auto":
-                    status = await client.status()
                     speeds["candidates"] = {
                         each.name: each.tokens_per_s for each in status.candidates
                     }

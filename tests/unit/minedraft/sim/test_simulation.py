@@ -4,6 +4,7 @@ import json
 import math
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -209,3 +210,32 @@ def test_linear_costs_grow_with_what_a_step_holds():
     assert costs.verify_ns(4, 4, 9, overlapped=1) == 1560
     assert costs.draft_ns((4, 4, 2), 6, 9, overlapped=0) == 300 + 12
     assert replace(costs, slowdown=1.0).draft_ns((), 50, 9, overlapped=1) == 150
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.parametrize("chance", [0.15, 0.8])
+def test_modes_that_follow_each_other_under_load_stop_nothing(concurrency, chance):
+    half = -(-concurrency // 2)
+    modes = [
+        Mode(1, concurrency, 0),
+        Mode(2, half, 4, "auto"),
+        Mode(1, concurrency, 4),
+        Mode(2, half, 4),
+    ]
+    setup = Setup(mode=modes[1], acceptance=AcceptanceModel((chance,)), trial_s=10.0)
+    simulation = Simulation(setup, steady(2000, 32, 96, concurrency=concurrency))
+    counters, num_tokens = simulation.core.counters, []
+
+    def switch(mode):
+        num_tokens.append(counters.num_output_tokens)
+        simulation.core.set_mode(mode)
+        simulation.schedule()
+
+    switches = [*modes, *reversed(modes), *modes[::2], *modes[1::2]]
+    for number, mode in enumerate(switches):
+        at_ns = simulation.begin_ns + (1 + number) * 1000 * MS
+        simulation.events.at(at_ns, lambda mode=mode: switch(mode))
+    simulation.events.run(
+        goes_on=lambda: len(num_tokens) < len(switches), after_each=simulation.core.check
+    )
+    assert all(after > before for before, after in pairwise(num_tokens))
