@@ -42,11 +42,11 @@ def serve(
     ] = "",
     mode: Annotated[
         str,
-        typer.Option(help="ar: no drafts; sd: draft, then verify; psd: two batches rotate."),
+        typer.Option(help="ar: plain; sd: in turns; psd: two batches rotate."),
     ] = "psd",
     shape: Annotated[
         str,
-        typer.Option(help="auto: begin so, then what costs say; fixed: stay with --mode."),
+        typer.Option(help="auto: what costs say; fixed: stay with --mode."),
     ] = "auto",
     batch: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="Most requests per batch.")] = 8,
     k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens per step.")] = 4,
@@ -55,29 +55,21 @@ def serve(
     listen: Annotated[
         str, typer.Option(envvar="MINEDRAFT_LISTEN", help="Where clients connect.")
     ] = DEFAULT_ADDRESS,
-    drafter_kind: Annotated[
-        str, typer.Option(help="model, or synthetic for `bench --synthetic-acceptance`.")
-    ] = "model",
+    drafter_kind: Annotated[str, typer.Option(help="model, or synthetic (for bench).")] = "model",
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks per worker.")] = 1024,
     prefix_cache: Annotated[
         bool,
-        typer.Option(help="Compute what requests have in common at their beginning once."),
+        typer.Option(help="Compute common beginnings once."),
     ] = True,
     acceptance: Annotated[
         str,
-        typer.Option(
-            help="coupled: the seed fixes the text. rejection: only the distribution is fixed."
-        ),
+        typer.Option(help="coupled: the seed fixes the text; or rejection."),
     ] = "coupled",
     link: Annotated[
         str, typer.Option(help="Its transport; default: the coordinator chooses.")
     ] = "",
-    threads: Annotated[
-        int, typer.Option(min=1, help="Threads per worker, and per rank of the verifier.")
-    ] = 1,
-    tp_size: Annotated[
-        int, typer.Option(min=1, help="Ranks that share the target (tensor parallelism).")
-    ] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads per worker and rank.")] = 1,
+    tp_size: Annotated[int, typer.Option(min=1, help="Ranks that share the target.")] = 1,
     verifier_cpus: Annotated[
         str, typer.Option(help="Cores of the verifier, for example 0-3.")
     ] = "",
@@ -85,13 +77,11 @@ def serve(
     log_dir: Annotated[str, typer.Option(help="Directory for the logs; default: a new one.")] = "",
     cost_cache: Annotated[
         str,
-        typer.Option(help="Directory that keeps what steps cost; default: costs in the cache."),
+        typer.Option(help="Keeps what steps cost; default: in the cache."),
     ] = "",
     trial_s: Annotated[
         float,
-        typer.Option(
-            min=0, help="Longest time of trial steps, before the first request, if nothing is kept."
-        ),
+        typer.Option(min=0, help="Most time of trial steps; 0: none."),
     ] = 10.0,
     security: SecurityConfig,
 ) -> None:
