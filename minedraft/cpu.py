@@ -20,7 +20,7 @@ DTYPES: Final = ("auto", "float32", "bfloat16")
 """What `--dtype` takes."""
 LEAST_BF16_GAIN: Final = 1.25
 """Speed of bf16 over fp32 arithmetic from which `auto` takes bf16."""
-BF16_GAIN: Final[Mapping[tuple[str, int], float]] = {}
+BF16_GAIN: Final[Mapping[tuple[str, int], float]] = {("GenuineIntel", 6): 1.09}
 """Measured speed of bf16 over fp32 arithmetic, both from weights as stored, by vendor and family as
 /proc/cpuinfo names them; the least of decoding and verifying (benchmarks/LOG.md). A family that is
 not here was not measured: `auto` then takes fp32, whose output is exact as well."""
