@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -171,8 +172,15 @@ async def test_a_synthetic_drafter_accepts_at_the_given_rate_and_changes_nothing
 async def test_rejection_keeps_greedy_output_and_is_reproducible(
     target_dir, draft_dir, plain_greedy
 ):
+    """Above temperature 0 drafts have a say, so each row must have the same ones in both runs."""
+
+    def same_drafts(config):
+        return replace(config, prefill_stall=1000.0, prefix_cache=False)
+
     expected = [plain_greedy(prompt, NUM_TOKENS) for prompt in MIXED[:6]]
-    async with cluster(target_dir, draft_dir, acceptance="rejection", mode=(2, 4, 3)) as c:
+    async with cluster(
+        target_dir, draft_dir, acceptance="rejection", mode=(2, 4, 3), coordinator=same_drafts
+    ) as c:
         greedy = await run_all(c.client, MIXED[:6], temperature=0)
         first = await run_all(c.client, MIXED[:6], temperature=0.8, seed=5)
         again = await run_all(c.client, MIXED[:6], temperature=0.8, seed=5)
