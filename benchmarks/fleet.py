@@ -154,6 +154,9 @@ class Fleet:
                     f"--verifier={at['verifier']}",
                     f"--drafters={','.join((at['drafter'], *self.also_drafters))}",
                     f"--tokenizer={self.target}",
+                    # What measured costs decide would differ from run to run.
+                    "--shape=fixed",
+                    "--trial-s=0",
                     *self.coordinator,
                 ],
                 None,

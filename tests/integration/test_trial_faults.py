@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.multiproc, pytest.mark.slow, pytest.mark.timeout(120)]
 PROMPT = list(range(5, 17))
 GREEDY = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
 # Sizes up to 64 requests with 7 drafts each: trials take a second or two of a tiny model.
-COORDINATOR = ("--num-batches=2", "--max-batch-size=32", "--num-draft-tokens=7", "--link=gloo")
+COORDINATOR = (
+    "--num-batches=2", "--max-batch-size=32", "--num-draft-tokens=7", "--link=gloo", "--trial-s=10",
+)  # fmt: skip
 
 
 @asynccontextmanager
