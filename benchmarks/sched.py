@@ -2,8 +2,7 @@
 
 Shapes, caches, memory, prefill and the simulator: ratios within one run, medians of at least three.
 Each check runs in a process of its own. The figures go to out/bench/sched/*.json, and from there
-`benchmarks/tables.py` draws docs/results.md. The machine should be idle. A check that this
-checkout has nothing for prints "not built".
+`benchmarks/tables.py` draws docs/results.md. The machine should be idle.
 
     python benchmarks/sched.py [--only NAME ...] [--skip NAME ...]
     python benchmarks/sched.py --only              # only sum up what was measured before
@@ -58,7 +57,7 @@ def run_one(name: str) -> None:
     (OUT / f"{name}.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
-def sum_up(found: dict[str, Report], missing: dict[str, str]) -> None:
+def sum_up(found: dict[str, Report], missing: list[str]) -> None:
     """Write the lines of all checks into one document, and draw the curve."""
     lines = [line for name, each in found.items() for line in CHECKS[name].lines(each["report"])]
     curves: dict[str, dict[int, dict[str, float]]] = {}
@@ -86,13 +85,9 @@ def main() -> int:
         return 0
     console.print(in_words(describe()))
     names = [name for name in args.only if name not in args.skip]
-    done, failed, unbuilt = [], [], []
+    done, failed = [], []
     for number, name in enumerate(names, 1):
         console.rule(f"{number} of {len(names)}: {name}", align="left")
-        if not CHECKS[name].is_built():
-            console.print("not built")
-            unbuilt.append(name)
-            continue
         command = [sys.executable, str(Path(__file__)), "--check", name]
         begin = time.monotonic()
         if subprocess.run(command, check=False).returncode:
@@ -102,14 +97,9 @@ def main() -> int:
             console.print(f"{time.monotonic() - begin:.0f} s")
     found = found_reports()
     show([line for name in done for line in CHECKS[name].lines(found[name]["report"])], console)
-    missing = {
-        row: "not measured" if check.is_built() else "not built"
-        for name, check in CHECKS.items()
-        if name not in found
-        for row in check.rows
-    }
-    for row, why in missing.items():
-        console.print(f"{why}: {row}")
+    missing = [row for name, check in CHECKS.items() if name not in found for row in check.rows]
+    for row in missing:
+        console.print(f"not measured: {row}")
     sum_up(found, missing)
     if failed:
         console.print(f"FAILED: {', '.join(failed)}")

@@ -17,7 +17,6 @@ CHECKS: Mapping[str, Check] = {
             partial(shapes.measure, pair, concurrencies),
             shapes.lines,
             (f"auto against the best of ar, ar_all, sd, psd: {pair}, {part} concurrency",),
-            is_built=shapes.is_built,
         )
         for pair in shapes.WINDOWS
         for part, concurrencies in shapes.CONCURRENCIES.items()
@@ -26,49 +25,41 @@ CHECKS: Mapping[str, Check] = {
         changes.ramp,
         changes.ramp_lines,
         ("load ramp 1 to 32 to 1: auto over the best single shape",),
-        is_built=shapes.is_built,
     ),
     "k_back": Check(
         changes.k_back,
         changes.k_back_lines,
         ("acceptance after k 4 to 0 to 4 over before",),
-        is_built=shapes.is_built,
     ),
     "fallback": Check(
         simulated.fallback,
         simulated.fallback_lines,
         ("fallback steps with 2 % aborts and Poisson arrivals; paper rules beside it",),
-        is_built=shapes.is_built,
     ),
     "shared": Check(
         caches.shared,
         caches.shared_lines,
         ("TTFT p50, 32 requests sharing a 512-token prefix, cache over none; outputs equal",),
-        is_built=caches.is_built,
     ),
     "siblings": Check(
         simulated.siblings,
         simulated.siblings_lines,
         ("prompt tokens fed for n = 8 over n = 1",),
-        is_built=caches.is_built,
     ),
     "unshared": Check(
         caches.unshared,
         caches.unshared_lines,
         ("throughput without any shared prefix, cache on over off",),
-        is_built=caches.is_built,
     ),
     "repeated": Check(
         caches.repeated,
         caches.repeated_lines,
         ("acceptance of a repeated prompt over its first run (target and drafter hit)",),
-        is_built=caches.is_built,
     ),
     "small_pool": Check(
         simulated.small_pool,
         simulated.small_pool_lines,
         ("pool for 60 % of the load: tokens computed twice; preemptions caused by drafts",),
-        is_built=caches.is_built,
     ),
     "long_prompt": Check(
         changes.long_prompt,

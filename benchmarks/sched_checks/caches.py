@@ -11,24 +11,19 @@ from typing import TYPE_CHECKING, Any
 from lines import Line
 from steady_load import SteadyLoad
 
-from minedraft.cli.cluster import ClusterSpec
 from minedraft.types import Mode
 from sched_checks.service import asked, prompts_of, service, spec_of, tokens_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from minedraft.cli.cluster import ClusterSpec
     from minedraft.client import Client
     from sched_checks.check import Report
 
 PAIR, ROUNDS = "smollm2", 3
 NUM_REQUESTS, PREFIX_TOKENS, OWN_TOKENS = 32, 512, 16
 VOCAB = 40_000
-
-
-def is_built() -> bool:
-    """Whether services have a prefix cache."""
-    return "prefix_cache" in ClusterSpec.__dataclass_fields__
 
 
 def _spec(mode: Mode, *, has_cache: bool) -> ClusterSpec:

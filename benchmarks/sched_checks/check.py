@@ -21,5 +21,3 @@ class Check:
     lines: Callable[[Report], Iterator[Line]]
     rows: tuple[str, ...]
     """What it is to show, for a table without its figures."""
-    is_built: Callable[[], bool] = lambda: True
-    """Whether this checkout has what it measures."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import math
 import statistics
 from typing import TYPE_CHECKING, Any
@@ -38,11 +37,6 @@ def mode_of(name: str, concurrency: int) -> Mode:
         "psd": Mode(2, half, K, "fixed"),
         "auto": Mode(2, half, K, "auto"),
     }[name]
-
-
-def is_built() -> bool:
-    """Whether a coordinator can choose its shape."""
-    return importlib.util.find_spec("minedraft.services.coordinator.core.shaper") is not None
 
 
 def measure(pair: str, concurrencies: Sequence[int]) -> Report:
