@@ -19,7 +19,8 @@ from minedraft.services.coordinator.core.residual import Residual
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from minedraft.sim.bench_file import BenchMode, Measured
+    from minedraft.bench.step_sizes import StepSize
+    from minedraft.sim.bench_file import BenchMode
 
 _ALONE: Final = 0.05
 """Most overlap of a step that counts as alone."""
@@ -111,7 +112,7 @@ def _draft_points(mode: BenchMode) -> Iterator[_Point]:
             )
 
 
-def _plain(steps: Sequence[Measured], lane: str) -> Iterator[Measured]:
+def _plain(steps: Sequence[StepSize], lane: str) -> Iterator[StepSize]:
     for step in steps:
         if step.lane == lane and step.num_rows and not step.num_prefill_rows and step.total_ms > 0:
             yield step

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from minedraft.bench.step_sizes import StepSize
 from minedraft.errors import ConfigError
 from minedraft.model_files.json_file import read_object
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
@@ -26,20 +27,6 @@ MAX_MS: Final = 1e8
 """Longest duration in such a file; over a day."""
 _SHRINK: Final = 8.0
 """Drafts that the mean of all requests counts for in the acceptance of one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Steps of one size."""
-
-    lane: str
-    num_rows: int
-    num_draft_tokens: int
-    num_prefill_rows: int
-    num_steps: int
-    total_ms: float
-    sum_ms: float
-    overlap: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +49,7 @@ class BenchMode:
     step_ms: float
     verify_ms: float
     draft_ms: float
-    steps: tuple[Measured, ...]
+    steps: tuple[StepSize, ...]
     requests: tuple[Asked, ...]
 
     @property
@@ -114,16 +101,16 @@ def _mode(name: str, part: JsonObject) -> BenchMode:
         step_ms=_number(part, "step_ms_p50", MAX_MS),
         verify_ms=_number(part, "verify_ms_p50", MAX_MS),
         draft_ms=_number(part, "draft_ms_p50", MAX_MS),
-        steps=tuple(_measured(each) for each in part.parts("steps")),
+        steps=tuple(_step_size(each) for each in part.parts("steps")),
         requests=tuple(_asked(each) for each in requests),
     )
 
 
-def _measured(part: JsonObject) -> Measured:
+def _step_size(part: JsonObject) -> StepSize:
     lane = part.text("lane")
     if lane not in {"draft", "verify"}:
         part.refuse("lane", "draft or verify")
-    return Measured(
+    return StepSize(
         lane=lane,
         num_rows=_integer(part, "num_rows", 0, MAX_ROWS),
         num_draft_tokens=_integer(part, "num_draft_tokens", 0, MAX_ROWS * MAX_DRAFT_TOKENS),

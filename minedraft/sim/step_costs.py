@@ -1,48 +1,18 @@
-"""What steps cost a simulated device: the question that every table of costs answers. Pure."""
+"""What steps cost a simulated device, where nothing was measured: see `shapes.StepCosts`. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from minedraft.errors import ConfigError
+from minedraft.services.coordinator.core.shapes import StepCosts
 from minedraft.sim.devices import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
-class StepCosts(Protocol):
-    """Durations of steps in ns; None: nothing is known."""
-
-    def verify_ns(
-        self, num_tokens: int, num_rows: int, context: int, *, overlapped: float
-    ) -> float | None:
-        """Duration of a verify step.
-
-        Args:
-            num_tokens: Committed tokens that are fed, and drafts.
-            num_rows: Rows.
-            context: Committed tokens of all rows together.
-            overlapped: Share of it during which another device computes, 0..1.
-        """
-
-    def draft_ns(
-        self,
-        rows_per_depth: Sequence[int],
-        num_catch_up_tokens: int,
-        context: int,
-        *,
-        overlapped: float,
-    ) -> float | None:
-        """Duration of a draft step.
-
-        Args:
-            rows_per_depth: Rows that draft a first, a second, ... token.
-            num_catch_up_tokens: Committed tokens that are fed, at least one per row that drafts.
-            context: Committed tokens of all rows together.
-            overlapped: Share of it during which another device computes, 0..1.
-        """
+__all__ = ["FlatCosts", "LinearCosts", "StepCosts", "both"]
 
 
 @dataclass(frozen=True, slots=True)

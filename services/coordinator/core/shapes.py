@@ -34,12 +34,19 @@ class Shape(NamedTuple):
 
 
 class StepCosts(Protocol):
-    """What steps cost: `Costs`."""
+    """Durations of steps in ns; None: nothing is known. Of `Costs`, or of a simulated device."""
 
     def verify_ns(
         self, num_tokens: int, num_rows: int, context: int, *, overlapped: float
     ) -> float | None:
-        """Duration of a verify step; None while unknown."""
+        """Duration of a verify step.
+
+        Args:
+            num_tokens: Committed tokens that are fed, and drafts.
+            num_rows: Rows.
+            context: Committed tokens of all rows together.
+            overlapped: Share of it during which another device computes, 0..1.
+        """
 
     def draft_ns(
         self,
@@ -49,7 +56,14 @@ class StepCosts(Protocol):
         *,
         overlapped: float,
     ) -> float | None:
-        """Duration of a draft step; None while unknown."""
+        """Duration of a draft step.
+
+        Args:
+            rows_per_depth: Rows that draft a first, a second, ... token.
+            num_catch_up_tokens: Committed tokens that are fed, at least one per row that drafts.
+            context: Committed tokens of all rows together.
+            overlapped: Share of it during which another device computes, 0..1.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from minedraft.bench.step_sizes import StepSize
 from minedraft.errors import ConfigError
 from minedraft.sim.bench_costs import costs_of
-from minedraft.sim.bench_file import Asked, BenchMode, Measured
+from minedraft.sim.bench_file import Asked, BenchMode
 from minedraft.sim.load import Arrival
 from minedraft.types import Mode
 
@@ -17,7 +18,7 @@ def mode(k, *steps, num_requests=4, name="any"):
 
 
 def step(lane, rows, drafts, ms, overlap=0.0, num_steps=20, prefill=0):
-    return Measured(lane, rows, drafts, prefill, num_steps, ms, ms * num_steps, overlap)
+    return StepSize(lane, rows, drafts, prefill, num_steps, ms, ms * num_steps, overlap)
 
 
 PLAIN = mode(0, step("verify", 4, 0, 20), name="ar")

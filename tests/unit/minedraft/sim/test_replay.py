@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from minedraft.sim.bench_file import Asked, BenchMode, Measured
+from minedraft.bench.step_sizes import StepSize
+from minedraft.sim.bench_file import Asked, BenchMode
 from minedraft.sim.load import Arrival
 from minedraft.sim.replay import replay
 from minedraft.sim.setup import Setup
@@ -17,7 +18,7 @@ def measured(name, mode, *steps):
 
 
 def step(lane, rows, drafts, ms):
-    return Measured(lane, rows, drafts, 0, 20, ms, ms * 20, 0.0)
+    return StepSize(lane, rows, drafts, 0, 20, ms, ms * 20, 0.0)
 
 
 def test_each_measurement_is_simulated_under_its_own_requests_and_cores():
