@@ -99,7 +99,7 @@ class WarmPython:
 
     @contextmanager
     def instead_of_cold(self, *modules: str):
-        """Whoever executes `python -m MODULE` gets a warm process meanwhile; none: any module."""
+        """A caller of `python -m MODULE` gets a warm process meanwhile; none: any module."""
         warm = self
 
         class Popen(subprocess.Popen):

@@ -28,7 +28,7 @@ def checkout(commit: str) -> Iterator[Path]:
     """Unpack another commit of this repository."""
     with tempfile.TemporaryDirectory(prefix="minedraft-before-") as directory:
         archive = subprocess.run(
-            ["git", "archive", commit],  # noqa: S607 whoever runs this has git
+            ["git", "archive", commit],  # noqa: S607 a checkout has git
             cwd=HERE, check=True, capture_output=True,
         ).stdout  # fmt: skip
         subprocess.run(["tar", "-x", "-C", directory], input=archive, check=True)  # noqa: S607

@@ -37,6 +37,6 @@ async def show_measuring(cluster: Cluster, console: Console) -> None:
         try:
             known = await cluster.measured(update)
         except MineDraftError:
-            return  # whoever watches the cluster says why
+            return  # the one that watches the cluster says why
     if said := costs(known):
         console.print(f"costs: {said}", soft_wrap=True)

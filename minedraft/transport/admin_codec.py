@@ -45,7 +45,7 @@ def mode_to_proto(mode: Mode) -> admin_pb2.SetModeRequest:
 def mode_from_proto(
     message: admin_pb2.SetModeRequest | generation_pb2.GetServerInfoResponse,
 ) -> Mode:
-    """Message -> Mode; whoever knows no shapes means a fixed one."""
+    """Message -> Mode; a caller that knows no shapes means a fixed one."""
     return Mode(
         message.num_batches,
         message.max_batch_size,

@@ -175,7 +175,7 @@ class PrefillBudget:
         most_verify_ns = None if verify_ns is None else self._stall * verify_ns
         most_draft_ns = None if draft_ns is None else self._stall * draft_ns
         if overlapped and verify_ns is not None and draft_ns is not None:
-            # What is hidden beneath the other leg costs nobody anything.
+            # What is hidden beneath the other leg costs no step anything.
             most_verify_ns = max(self._stall * verify_ns, draft_ns)
             most_draft_ns = max(self._stall * draft_ns, verify_ns)
         return most_verify_ns, most_draft_ns, overlapped

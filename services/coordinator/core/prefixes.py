@@ -141,12 +141,12 @@ class Prefixes:
         request.num_published = num_full
 
     def distrust(self, request: Request) -> None:
-        """A request ends in an error: nobody may have what it computed, or computed with."""
+        """A request ends in an error: no other may have what it computed, or computed with."""
         self.withdraw(request.block_ids)
         request.num_published = len(request.block_ids)
 
     def withdraw(self, block_ids: list[int]) -> None:
-        """Nobody else may have these blocks."""
+        """No other request may find these blocks."""
         self._blocks.withdraw(block_ids)
 
     def _next_keys(self, request: Request) -> Iterator[bytes]:

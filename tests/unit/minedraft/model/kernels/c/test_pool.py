@@ -96,7 +96,7 @@ def test_a_piece_is_whole_grains_of_one_thread(drive, pools, grain):
         assert (threads.reshape(70, grain) == threads[::grain, None]).all()
 
 
-def test_a_thread_that_is_late_holds_nobody_up(drive, pools):
+def test_a_late_thread_holds_no_job_up(drive, pools):
     """All share the work as it comes: over many jobs each thread gets some."""
     assert workers(drive, pools(4)) == {0, 1, 2, 3}
 
