@@ -70,8 +70,9 @@ def same_outputs(report: Report) -> Iterator[Line]:
     for result in report["results"]:
         text = f"outputs that differ, of {result['num_compared']}, {result['dtype']}"
         num_differing = sum(map(len, result["differing"].values()))
-        detail = f"{result['num_preemptions']} preemptions"
-        yield Line(text, num_differing, 0, detail=detail)
+        yield Line(text, num_differing, 0)
+        text = f"preemptions among them, {result['dtype']}"
+        yield Line(text, result["num_preemptions"], 1, at_most=False)
 
 
 def two_threads(report: Report) -> Iterator[Line]:
