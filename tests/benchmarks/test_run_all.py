@@ -34,10 +34,14 @@ def test_one_differing_output_misses_its_line(run_all):
     result = {
         "dtype": "bfloat16", "num_compared": 144, "num_preemptions": 3, "differing": {},
     }  # fmt: skip
-    (line,) = run_all.same_outputs({"results": [result]})
+    line, preempted = run_all.same_outputs({"results": [result]})
     assert line.is_met
-    (line,) = run_all.same_outputs({"results": [{**result, "differing": {"psd, k = 2": [5]}}]})
+    assert preempted.is_met
+    differing = {**result, "differing": {"psd, k = 2": [5]}}
+    line, _ = run_all.same_outputs({"results": [differing]})
     assert (line.figure, line.is_met) == (1, False)
+    _, preempted = run_all.same_outputs({"results": [{**result, "num_preemptions": 0}]})
+    assert (preempted.figure, preempted.is_met) == (0, False)
 
 
 def bench(**changes):
