@@ -6,9 +6,13 @@ Lengths count tokens; times are nanoseconds. `transport.plan_codec` carries thes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from minedraft.selection import NO_CURVES
+
 if TYPE_CHECKING:
+    from minedraft.selection import Curves, Selection
     from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 
 PROTOCOL_VERSION = 4
@@ -65,6 +69,27 @@ class DraftRow(NamedTuple):
     """k; 0: only bring the KV cache up to `base_len`."""
 
 
+class Score(IntEnum):
+    """What a drafter says of each draft beside its id."""
+
+    NONE = 0
+    MARGIN = 1
+    """Best minus second-best perturbed score, log q + noise, in 0..4; greedy: of the logits."""
+    SURPRISAL = 2
+    """-log q of the draft, after temperature and truncation; >= 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A row stops after its first draft whose survival is under `below`."""
+
+    below: float
+    """0..1."""
+    curves: Curves = NO_CURVES
+    offsets: tuple[float, ...] = ()
+    """As of a `Selection`."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
     """One draft step of one batch."""
@@ -80,6 +105,10 @@ class DraftPlan:
     max_catch_up_tokens: int = 0
     """Most committed tokens to feed, all rows together; 0: as the drafter's own setting. The
     smaller one counts."""
+    score: Score = Score.NONE
+    """What to say of each draft, in the packet and in the result."""
+    stop: Stop | None = None
+    """None: every row drafts its k."""
 
 
 class VerifyRow(NamedTuple):
@@ -118,6 +147,8 @@ class VerifyPlan:
     """Longest wait for drafts, from the plan's arrival at the verifier."""
     is_wide: bool = False
     """Whether to compute on the verifier's spare threads too: no drafter is at work."""
+    selection: Selection | None = None
+    """Which of the drafts to verify; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +186,7 @@ class StepBegun:
 
 
 class DraftRowResult(NamedTuple):
-    """A row of a draft step without drafts."""
+    """A row of a draft step without drafts, or, if scores are asked for, any row."""
 
     row_id: RowId
     base_len: int
@@ -163,6 +194,15 @@ class DraftRowResult(NamedTuple):
     is_behind: bool = False
     """Whether its KV cache needs more steps to catch up with the committed tokens; one for which
     the drafter has no room does not count."""
+    scores: tuple[float, ...] = ()
+    """One per draft of this step; empty unless the plan asks for them."""
+    judged_len: int = 0
+    """Base length of the row's last drafts, which the committed tokens judge now; 0: none."""
+    num_matched: int = 0
+    """Of these drafts, the leading ones that equal the committed tokens."""
+    num_resolved: int = 0
+    """Of these drafts, those that are judged: the matched ones and, if there is one, the first
+    that differs. Drafts after it were made on a token that does not stand: they are not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +218,7 @@ class DraftResult:
     num_broken: int = 0
     """Rows that lack drafts because the draft model's logits for their tokens are not finite."""
     rows: tuple[DraftRowResult, ...] = ()
-    """Rows of the plan that have no drafts, in its order."""
+    """Rows of the plan that have no drafts, in its order; all its rows if it asks for scores."""
     num_catch_up_tokens: int = 0
     """Committed tokens that the draft model was fed, all rows together."""
 

@@ -38,7 +38,7 @@ MAX_PACKET_BYTES: Final = 2**20
 """Largest packet that the protocol allows (link.proto)."""
 
 _MAGIC: Final = 0x4D444C4B  # "MDLK"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _INT32: Final = np.dtype("<i4")
 _HEADER_WORDS: Final = 10
 _CHECKSUM: Final = 9

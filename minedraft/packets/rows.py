@@ -3,7 +3,7 @@
 Writing refuses what does not fit. Reading believes nothing: a row that is malformed loses its
 drafts, which costs a step its speculation for that row and nothing else.
 
-Words of a row: row id lo hi, base_len, k, flags, ids[K], confidences[K], q ids[K*W],
+Words of a row: row id lo hi, base_len, k, flags, ids[K], scores[K], q ids[K*W],
 q probabilities[K*W]. Floats travel as their bits; q is padded with the id -1.
 """
 
@@ -33,7 +33,7 @@ INT32_MAX: Final = 2**31 - 1
 _FLOAT32: Final = np.dtype("<f4")
 _LOW: Final = 2**32 - 1
 _HEAD_WORDS: Final = 5
-_CONFIDENCES: Final = 1  # flags
+_SCORES: Final = 1  # flags
 _Q: Final = 2
 _NO_ID: Final = -1
 _Q_MASS_TOLERANCE: Final = 1e-3
@@ -49,8 +49,8 @@ class DraftedRow:
     """Committed length before the drafts; the verifier uses them only if its own is equal."""
     token_ids: tuple[int, ...]
     """The drafts, oldest first; may be empty."""
-    confidences: tuple[float, ...] = ()
-    """The drafter's probability of each draft, >= 0; empty, or one per draft."""
+    scores: tuple[float, ...] = ()
+    """What the drafter says of each draft (`plans.Score`), >= 0; empty, or one per draft."""
     q: Q = ()
     """Per draft its truncated distribution as (ids, probabilities); or empty."""
 
@@ -83,11 +83,11 @@ class RowTable:
             StateError: a row does not fit.
         """
         K, W = self.max_draft_tokens, self.q_width
-        heads, ids, confidences, q_ids, q_probs = self._columns(table[: len(rows)])
+        heads, ids, scores, q_ids, q_probs = self._columns(table[: len(rows)])
         # One assignment for each column: a step waits for this.
         heads.view(UINT32)[:] = [self._head(row) for row in rows]
         ids[:] = [_padded(row.token_ids, K, 0) for row in rows]
-        confidences[:] = [_padded(row.confidences, K, 0.0) for row in rows]
+        scores[:] = [_padded(row.scores, K, 0.0) for row in rows]
         for i, row in enumerate(rows):
             for j, (some_ids, probs) in enumerate(row.q):
                 q_ids[i, j * W : (j + 1) * W] = _padded(some_ids, W, _NO_ID)
@@ -99,30 +99,30 @@ class RowTable:
         Returns:
             The rows, and how many of them lost their drafts.
         """
-        heads, ids, confidences, q_ids, q_probs = self._columns(table)
+        heads, ids, scores, q_ids, q_probs = self._columns(table)
         rows: list[DraftedRow] = []
         seen: set[int] = set()
         num_bad = 0
-        for i, (head, row_ids, row_confidences) in enumerate(
-            zip(heads.tolist(), ids.tolist(), confidences.tolist(), strict=True)
+        for i, (head, row_ids, row_scores) in enumerate(
+            zip(heads.tolist(), ids.tolist(), scores.tolist(), strict=True)
         ):
             low, high, base_len, k, flags = head
             row_id = (low & _LOW) | (high & _LOW) << 32
             drafts = row_ids[: max(k, 0)]
-            beliefs = row_confidences[: len(drafts)] if flags & _CONFIDENCES else ()
+            values = row_scores[: len(drafts)] if flags & _SCORES else ()
             is_good = (
                 0 <= k <= self.max_draft_tokens
                 and base_len >= 0
-                and 0 <= flags <= (_CONFIDENCES | _Q)
+                and 0 <= flags <= (_SCORES | _Q)
                 and row_id not in seen
                 and all(0 <= token_id < vocab_size for token_id in drafts)
-                and all(0 <= belief < math.inf for belief in beliefs)  # NaN compares false
+                and all(0 <= value < math.inf for value in values)  # NaN compares false
             )
             q: Q | None = ()
             if is_good and flags & _Q:
                 q = self._read_q(drafts, q_ids[i], q_probs[i], vocab_size)
             if is_good and q is not None:
-                rows.append(DraftedRow(row_id, base_len, tuple(drafts), tuple(beliefs), q))
+                rows.append(DraftedRow(row_id, base_len, tuple(drafts), tuple(values), q))
             else:
                 rows.append(DraftedRow(row_id, base_len, ()))
                 num_bad += 1
@@ -130,7 +130,7 @@ class RowTable:
         return tuple(rows), num_bad
 
     def _columns(self, table: Words) -> tuple[Words, Words, _Floats, Words, _Floats]:
-        """Views: heads, ids, confidences, q ids, q probabilities."""
+        """Views: heads, ids, scores, q ids, q probabilities."""
         K, W = self.max_draft_tokens, self.q_width
         ids_at, q_at = _HEAD_WORDS, _HEAD_WORDS + 2 * K
         return (
@@ -146,9 +146,9 @@ class RowTable:
         require("row_id", row.row_id, 0, UINT64_MAX)
         require("base_len", row.base_len, 0, INT32_MAX)
         require("drafts of a row", k, 0, self.max_draft_tokens)
-        if len(row.confidences) not in {0, k} or len(row.q) not in {0, k}:
+        if len(row.scores) not in {0, k} or len(row.q) not in {0, k}:
             raise StateError(
-                f"row {row.row_id}: {k} drafts, {len(row.confidences)} confidences, "
+                f"row {row.row_id}: {k} drafts, {len(row.scores)} scores, "
                 f"{len(row.q)} distributions: want none or one per draft"
             )
         _require_ids(row.token_ids)
@@ -157,7 +157,7 @@ class RowTable:
             _require_ids(ids)
             if len(ids) != len(probs):
                 raise StateError(f"row {row.row_id}: q has {len(ids)} ids, {len(probs)} values")
-        flags = _CONFIDENCES * bool(row.confidences) | _Q * bool(row.q)
+        flags = _SCORES * bool(row.scores) | _Q * bool(row.q)
         return (*halves(row.row_id), row.base_len, k, flags)
 
     def _read_q(

@@ -155,7 +155,16 @@ def _draft_result(message: drafter_pb2.DraftResult) -> DraftResult:
         epoch=message.epoch,
         num_broken=message.num_broken,
         rows=tuple(
-            DraftRowResult(RowId(row.row_id), row.base_len, row.is_behind) for row in message.rows
+            DraftRowResult(
+                RowId(row.row_id),
+                row.base_len,
+                row.is_behind,
+                tuple(row.scores),
+                row.judged_len,
+                row.num_matched,
+                row.num_resolved,
+            )
+            for row in message.rows
         ),
         num_catch_up_tokens=message.num_catch_up_tokens,
     )

@@ -9,11 +9,14 @@ from minedraft.plans import (
     DraftPlan,
     DraftRow,
     OpenRow,
+    Score,
     StepTiming,
+    Stop,
     VerifyPlan,
     VerifyRow,
     WorkerIdentity,
 )
+from minedraft.selection import NO_CURVES, Curves, Selection
 from minedraft.transport import ranges, sampling_codec
 from minedraft.types import MAX_EOS_IDS, ModelInfo, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
@@ -21,6 +24,12 @@ from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_SCORES = {
+    Score.NONE: drafter_pb2.DRAFT_SCORE_UNSPECIFIED,
+    Score.MARGIN: drafter_pb2.DRAFT_SCORE_MARGIN,
+    Score.SURPRISAL: drafter_pb2.DRAFT_SCORE_SURPRISAL,
+}
+_SCORES_BACK = {number: score for score, number in _SCORES.items()}
 _TIMING_FIELDS = tuple(StepTiming.__slots__)
 
 
@@ -132,6 +141,8 @@ def draft_plan_to_proto(plan: DraftPlan) -> drafter_pb2.DrafterSessionRequest:
             rows=rows,
             is_trial=plan.is_trial,
             max_catch_up_tokens=plan.max_catch_up_tokens,
+            score=_SCORES[plan.score],
+            stop=None if plan.stop is None else _stop_to_proto(plan.stop),
         )
     )
 
@@ -145,6 +156,8 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
     if request.WhichOneof("message") != "plan":
         raise ProtocolError("drafter session: message without a plan")
     plan = request.plan
+    if plan.score not in _SCORES_BACK:
+        raise ProtocolError(f"score={plan.score}: want 0..{max(Score)}")
     found = DraftPlan(
         step_id=plan.step_id,
         batch=plan.batch,
@@ -171,6 +184,8 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
         ),
         is_trial=plan.is_trial,
         max_catch_up_tokens=plan.max_catch_up_tokens,
+        score=_SCORES_BACK[plan.score],
+        stop=_stop_from_proto(plan.stop) if plan.HasField("stop") else None,
     )
     ranges.check_draft_plan(found)
     return found
@@ -198,6 +213,7 @@ def verify_plan_to_proto(plan: VerifyPlan) -> verifier_pb2.VerifierSessionReques
             rows=rows,
             draft_timeout_ns=plan.draft_timeout_ns,
             is_wide=plan.is_wide,
+            selection=None if plan.selection is None else _selection_to_proto(plan.selection),
         )
     )
 
@@ -240,6 +256,7 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
         ),
         draft_timeout_ns=plan.draft_timeout_ns,
         is_wide=plan.is_wide,
+        selection=(_selection_from_proto(plan.selection) if plan.HasField("selection") else None),
     )
     ranges.check_verify_plan(found)
     return found
@@ -260,6 +277,43 @@ def logprobs_from_proto(message: types_pb2.PositionLogprobs) -> TokenLogprobs:
         logprob=message.token.logprob,
         top=tuple((entry.token_id, entry.logprob) for entry in message.top),
     )
+
+
+def _stop_to_proto(stop: Stop) -> drafter_pb2.DraftStop:
+    return drafter_pb2.DraftStop(
+        below=stop.below, curves=_curves_to_proto(stop.curves), offsets=stop.offsets
+    )
+
+
+def _stop_from_proto(message: drafter_pb2.DraftStop) -> Stop:
+    return Stop(message.below, _curves_from_proto(message), tuple(message.offsets))
+
+
+def _selection_to_proto(selection: Selection) -> verifier_pb2.Selection:
+    return verifier_pb2.Selection(
+        budget=selection.budget,
+        floor=selection.floor,
+        curves=_curves_to_proto(selection.curves),
+        offsets=selection.offsets,
+    )
+
+
+def _selection_from_proto(message: verifier_pb2.Selection) -> Selection:
+    return Selection(
+        message.budget, message.floor, _curves_from_proto(message), tuple(message.offsets)
+    )
+
+
+def _curves_to_proto(curves: Curves) -> types_pb2.SurvivalCurves | None:
+    if not curves.slopes:
+        return None
+    return types_pb2.SurvivalCurves(slopes=curves.slopes, biases=curves.biases)
+
+
+def _curves_from_proto(message: drafter_pb2.DraftStop | verifier_pb2.Selection) -> Curves:
+    if not message.HasField("curves"):
+        return NO_CURVES
+    return Curves(tuple(message.curves.slopes), tuple(message.curves.biases))
 
 
 def _row_ids(ids: Iterable[int]) -> tuple[RowId, ...]:

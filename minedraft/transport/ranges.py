@@ -18,6 +18,7 @@ from minedraft.plans import (
     MAX_ROWS,
     StepTiming,
 )
+from minedraft.selection import MAX_SLOPE, NUM_CLASSES
 from minedraft.validation import MAX_CACHE_SALT_BYTES, MAX_LOGPROBS
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         VerifyPlan,
         VerifyResult,
     )
+    from minedraft.selection import Curves
     from minedraft.types import RowParams, TokenLogprobs
 
 MAX_TOKEN_ID: Final = 2**31 - 1
@@ -72,6 +74,8 @@ def check_draft_counts(rows: Sequence[Any]) -> None:
         ProtocolError: names the field and the count.
     """
     _between("rows", len(rows), 0, MAX_WARM_UP_ROWS, "of them")
+    for row in rows:
+        _between("scores", len(row.scores), 0, MAX_DRAFT_TOKENS, "of them")
 
 
 def check_verify_result(result: VerifyResult) -> None:
@@ -111,6 +115,12 @@ def check_draft_result(result: DraftResult) -> None:
     _check_timing(result.timing)
     for row in result.rows:
         _between("base_len", row.base_len, 1, MAX_LEN)
+        _between("judged_len", row.judged_len, 0, row.base_len)
+        _between("num_resolved", row.num_resolved, 0, MAX_DRAFT_TOKENS)
+        # The first that differs is judged too, and none after it.
+        _between("num_matched", row.num_matched, max(row.num_resolved - 1, 0), row.num_resolved)
+        for score in row.scores:
+            _between("scores", score, 0.0, math.inf)
 
 
 def check_verify_plan(plan: VerifyPlan) -> None:
@@ -130,6 +140,10 @@ def check_verify_plan(plan: VerifyPlan) -> None:
     if bool(plan.source) != any(row.num_draft_tokens for row in plan.rows):
         # Without one nothing can come; with one the step would wait for what nobody asked for.
         raise ProtocolError(f"source={plan.source}: want one if a row has drafts, else 0")
+    if plan.selection is not None:
+        _between("budget", plan.selection.budget, 0, MAX_ROWS * MAX_DRAFT_TOKENS)
+        _between("floor", plan.selection.floor, 0, MAX_DRAFT_TOKENS)
+        _check_curves(plan.selection.curves, plan.selection.offsets, len(plan.rows))
 
 
 def check_draft_plan(plan: DraftPlan) -> None:
@@ -146,6 +160,9 @@ def check_draft_plan(plan: DraftPlan) -> None:
     for row in plan.rows:
         _between("base_len", row.base_len, 1, MAX_LEN)
         _between("num_draft_tokens", row.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
+    if plan.stop is not None:
+        _between("below", plan.stop.below, 0.0, 1.0)
+        _check_curves(plan.stop.curves, plan.stop.offsets, len(plan.rows))
 
 
 def check_vocabulary(plan: VerifyPlan | DraftPlan, vocab_size: int) -> None:
@@ -174,6 +191,21 @@ def _check_plan(plan: VerifyPlan | DraftPlan, most_rows: int) -> None:
         _check_params(row.params)
         if row.debug is not None and row.debug.synthetic_acceptance is not None:
             _between("debug.synthetic_acceptance", row.debug.synthetic_acceptance, 0.0, 1.0)
+
+
+def _check_curves(curves: Curves, offsets: tuple[float, ...], num_rows: int) -> None:
+    num_pairs = len(curves.slopes)
+    _between("slopes", num_pairs, 0, NUM_CLASSES * MAX_DRAFT_TOKENS, "of them")
+    if num_pairs % NUM_CLASSES or len(curves.biases) != num_pairs:
+        raise ProtocolError(
+            f"{num_pairs} slopes, {len(curves.biases)} biases: want as many, {NUM_CLASSES} each"
+        )
+    if len(offsets) not in {0, num_rows}:
+        raise ProtocolError(f"offsets={len(offsets)} of them: want none or {num_rows}")
+    values = {"slopes": curves.slopes, "biases": curves.biases, "offsets": offsets}
+    for name, numbers in values.items():
+        for number in numbers:
+            _between(name, number, -MAX_SLOPE, MAX_SLOPE)
 
 
 def _check_params(params: RowParams) -> None:

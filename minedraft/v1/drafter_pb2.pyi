@@ -1,11 +1,21 @@
 from minedraft.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class DraftScore(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAFT_SCORE_UNSPECIFIED: _ClassVar[DraftScore]
+    DRAFT_SCORE_MARGIN: _ClassVar[DraftScore]
+    DRAFT_SCORE_SURPRISAL: _ClassVar[DraftScore]
+DRAFT_SCORE_UNSPECIFIED: DraftScore
+DRAFT_SCORE_MARGIN: DraftScore
+DRAFT_SCORE_SURPRISAL: DraftScore
 
 class DrafterDropLinkRequest(_message.Message):
     __slots__ = ("epoch",)
@@ -85,8 +95,18 @@ class DraftRow(_message.Message):
     num_draft_tokens: int
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ...) -> None: ...
 
+class DraftStop(_message.Message):
+    __slots__ = ("below", "curves", "offsets")
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    CURVES_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    below: float
+    curves: _types_pb2.SurvivalCurves
+    offsets: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, below: _Optional[float] = ..., curves: _Optional[_Union[_types_pb2.SurvivalCurves, _Mapping]] = ..., offsets: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class DraftPlan(_message.Message):
-    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial", "max_catch_up_tokens")
+    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial", "max_catch_up_tokens", "score", "stop")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +115,8 @@ class DraftPlan(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     IS_TRIAL_FIELD_NUMBER: _ClassVar[int]
     MAX_CATCH_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     epoch: int
@@ -103,7 +125,9 @@ class DraftPlan(_message.Message):
     rows: _containers.RepeatedCompositeFieldContainer[DraftRow]
     is_trial: bool
     max_catch_up_tokens: int
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ..., max_catch_up_tokens: _Optional[int] = ...) -> None: ...
+    score: DraftScore
+    stop: DraftStop
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ..., max_catch_up_tokens: _Optional[int] = ..., score: _Optional[_Union[DraftScore, str]] = ..., stop: _Optional[_Union[DraftStop, _Mapping]] = ...) -> None: ...
 
 class DrafterSessionRequest(_message.Message):
     __slots__ = ("plan",)
@@ -112,14 +136,22 @@ class DrafterSessionRequest(_message.Message):
     def __init__(self, plan: _Optional[_Union[DraftPlan, _Mapping]] = ...) -> None: ...
 
 class DraftRowResult(_message.Message):
-    __slots__ = ("row_id", "base_len", "is_behind")
+    __slots__ = ("row_id", "base_len", "is_behind", "scores", "judged_len", "num_matched", "num_resolved")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     BASE_LEN_FIELD_NUMBER: _ClassVar[int]
     IS_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_LEN_FIELD_NUMBER: _ClassVar[int]
+    NUM_MATCHED_FIELD_NUMBER: _ClassVar[int]
+    NUM_RESOLVED_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     base_len: int
     is_behind: bool
-    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., is_behind: bool = ...) -> None: ...
+    scores: _containers.RepeatedScalarFieldContainer[float]
+    judged_len: int
+    num_matched: int
+    num_resolved: int
+    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., is_behind: bool = ..., scores: _Optional[_Iterable[float]] = ..., judged_len: _Optional[int] = ..., num_matched: _Optional[int] = ..., num_resolved: _Optional[int] = ...) -> None: ...
 
 class DraftResult(_message.Message):
     __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "epoch", "num_broken", "rows", "num_catch_up_tokens")

@@ -202,3 +202,11 @@ class LinkLost(_message.Message):
     epoch: int
     reason: str
     def __init__(self, epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SurvivalCurves(_message.Message):
+    __slots__ = ("slopes", "biases")
+    SLOPES_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    slopes: _containers.RepeatedScalarFieldContainer[float]
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, slopes: _Optional[_Iterable[float]] = ..., biases: _Optional[_Iterable[float]] = ...) -> None: ...

@@ -65,8 +65,20 @@ class VerifyRow(_message.Message):
     block_offset: int
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_computed: _Optional[int] = ..., num_feed: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., new_block_ids: _Optional[_Iterable[int]] = ..., block_offset: _Optional[int] = ...) -> None: ...
 
+class Selection(_message.Message):
+    __slots__ = ("budget", "floor", "curves", "offsets")
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    CURVES_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    budget: int
+    floor: int
+    curves: _types_pb2.SurvivalCurves
+    offsets: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, budget: _Optional[int] = ..., floor: _Optional[int] = ..., curves: _Optional[_Union[_types_pb2.SurvivalCurves, _Mapping]] = ..., offsets: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class VerifyPlan(_message.Message):
-    __slots__ = ("step_id", "batch", "source", "opens", "close_row_ids", "rows", "draft_timeout_ns", "is_wide")
+    __slots__ = ("step_id", "batch", "source", "opens", "close_row_ids", "rows", "draft_timeout_ns", "is_wide", "selection")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +87,7 @@ class VerifyPlan(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TIMEOUT_NS_FIELD_NUMBER: _ClassVar[int]
     IS_WIDE_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     source: int
@@ -83,7 +96,8 @@ class VerifyPlan(_message.Message):
     rows: _containers.RepeatedCompositeFieldContainer[VerifyRow]
     draft_timeout_ns: int
     is_wide: bool
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., source: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[VerifierOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[VerifyRow, _Mapping]]] = ..., draft_timeout_ns: _Optional[int] = ..., is_wide: bool = ...) -> None: ...
+    selection: Selection
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., source: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[VerifierOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[VerifyRow, _Mapping]]] = ..., draft_timeout_ns: _Optional[int] = ..., is_wide: bool = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
 
 class VerifierSessionRequest(_message.Message):
     __slots__ = ("plan",)

@@ -17,13 +17,16 @@ from minedraft.plans import (
     LinkLost,
     OpenRow,
     RowResult,
+    Score,
     StepBegun,
     StepTiming,
+    Stop,
     VerifyPlan,
     VerifyResult,
     VerifyRow,
     WorkerIdentity,
 )
+from minedraft.selection import MAX_SLOPE, NO_CURVES, NUM_CLASSES, Curves, Selection
 from minedraft.transport import answer_codec, plan_codec, ranges
 from minedraft.types import DebugOptions, ModelInfo, RowError, RowId, RowParams, TokenLogprobs
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
@@ -82,6 +85,9 @@ def opens(**of_the_drafter):
     ).map(tuple)
 
 
+SLOPE = st.floats(-MAX_SLOPE, MAX_SLOPE, width=32)
+SLOPES = st.lists(SLOPE, min_size=NUM_CLASSES, max_size=NUM_CLASSES).map(tuple)
+CURVES = st.just(NO_CURVES) | st.builds(Curves, slopes=SLOPES, biases=SLOPES)
 DRAFT_PLANS = st.builds(
     DraftPlan,
     step_id=U64,
@@ -98,6 +104,8 @@ DRAFT_PLANS = st.builds(
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
     is_trial=st.booleans(),
     max_catch_up_tokens=st.integers(0, MAX_CATCH_UP_TOKENS),
+    score=st.sampled_from(Score),
+    stop=st.none() | st.builds(Stop, below=SHARE, curves=CURVES),
 )
 VERIFY_PLANS = st.builds(
     VerifyPlan,
@@ -122,6 +130,13 @@ VERIFY_PLANS = st.builds(
     opens=opens(),
     closes=st.lists(ROW_IDS, max_size=3).map(tuple),
     draft_timeout_ns=st.integers(0, ranges.MAX_DRAFT_WAIT_NS),
+    selection=st.none()
+    | st.builds(
+        Selection,
+        budget=st.integers(0, MAX_ROWS * MAX_DRAFT_TOKENS),
+        floor=K,
+        curves=CURVES,
+    ),
 ).filter(lambda plan: bool(plan.source) == any(row.num_draft_tokens for row in plan.rows))
 TOKEN = st.integers(0, ranges.MAX_TOKEN_ID)
 LOGPROB = st.floats(ranges.MIN_LOGPROB, 0, width=32)
@@ -161,7 +176,16 @@ DRAFT_RESULTS = st.builds(
     num_broken=ROWS,
     num_catch_up_tokens=LENGTH,
     rows=st.lists(
-        st.builds(DraftRowResult, row_id=ROW_IDS, base_len=LENGTH, is_behind=st.booleans()),
+        st.builds(
+            DraftRowResult,
+            row_id=ROW_IDS,
+            base_len=LENGTH,
+            is_behind=st.booleans(),
+            scores=st.lists(POSITIVE, max_size=5).map(tuple),
+            judged_len=st.just(1),
+            num_matched=st.just(2),
+            num_resolved=st.integers(2, 3),
+        ),
         max_size=3,
     ).map(tuple),
 )
@@ -300,6 +324,23 @@ def test_a_plan_with_a_salt_over_128_bytes_is_refused():
         plan_codec.draft_plan_from_proto(told("\u00e9" * 65))
 
 
+def test_an_offset_of_each_row_survives_the_wire():
+    stop = Stop(0.5, NO_CURVES, (1.0, -2.0))
+    rows = tuple(DraftRow(RowId(i), 1, (), 1) for i in (1, 2))
+    plan = DraftPlan(1, 0, 1, rows, score=Score.MARGIN, stop=stop)
+    assert plan_codec.draft_plan_from_proto(wire(plan_codec.draft_plan_to_proto(plan))) == plan
+    fed = tuple(VerifyRow(RowId(i), 1, (), 0, 1, 1, (), 0) for i in (1, 2))
+    verify = VerifyPlan(1, 0, 1, fed, selection=Selection(3, 1, NO_CURVES, (1.0, -2.0)))
+    message = wire(plan_codec.verify_plan_to_proto(verify))
+    assert plan_codec.verify_plan_from_proto(message) == verify
+
+
+def test_a_score_of_a_kind_that_is_not_known_is_refused():
+    plan = drafter_pb2.DraftPlan(step_id=1, score=9)
+    with pytest.raises(ProtocolError, match=r"score=9: want 0\.\.2"):
+        plan_codec.draft_plan_from_proto(drafter_pb2.DrafterSessionRequest(plan=plan))
+
+
 @pytest.mark.parametrize(
     ("decode", "message"),
     [
@@ -331,6 +372,9 @@ def test_every_field_of_every_message_is_carried():
         LinkLost: types_pb2.LinkLost,
         StepBegun: verifier_pb2.StepBegun,
         DraftRow: drafter_pb2.DraftRow,
+        Stop: drafter_pb2.DraftStop,
+        Selection: verifier_pb2.Selection,
+        Curves: types_pb2.SurvivalCurves,
         DraftResult: drafter_pb2.DraftResult,
         DraftRowResult: drafter_pb2.DraftRowResult,
         VerifyRow: verifier_pb2.VerifyRow,

@@ -17,6 +17,7 @@ from minedraft.types import MAX_EOS_IDS, RowId, RowParams
 from minedraft.v1 import drafter_pb2, types_pb2, verifier_pb2
 
 TIMING = types_pb2.StepTiming(started_unix_ns=1, total_ns=1)
+CURVES = types_pb2.SurvivalCurves(slopes=[1.0] * 3, biases=[0.0] * 3)
 LOGPROB = types_pb2.TokenLogprob(token_id=1, logprob=-1.0)
 PARAMS = types_pb2.RowParams(
     temperature=1.0,
@@ -68,6 +69,7 @@ MESSAGES = {
                 opens=[verifier_pb2.VerifierOpenRow(row_id=1, params=PARAMS)],
                 close_row_ids=[1],
                 rows=[verifier_pb2.VerifyRow(row_id=1, base_len=1, num_feed=1)],
+                selection=verifier_pb2.Selection(budget=1, curves=CURVES),
             )
         ),
     ),
@@ -85,6 +87,7 @@ MESSAGES = {
                 ],
                 close_row_ids=[1],
                 rows=[drafter_pb2.DraftRow(row_id=1, base_len=1)],
+                stop=drafter_pb2.DraftStop(below=0.5, curves=CURVES, offsets=[0.0]),
             )
         ),
     ),
@@ -142,7 +145,8 @@ def put(message, where, value) -> None:
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             getattr(owner, field.name)[7] = value
         elif field.is_repeated:
-            getattr(owner, field.name)[:] = [value]
+            values = getattr(owner, field.name)
+            values[:] = [value, *values[1:]]
         else:
             setattr(owner, field.name, value)
         return
@@ -239,6 +243,38 @@ def verify_plan(opened, row) -> VerifyPlan:
 def draft_plan(opened, row) -> DraftPlan:
     rows = (DraftRow(RowId(1), 3, row["new_token_ids"], 1),)
     return DraftPlan(1, 0, 1, rows=rows, opens=(OpenRow(RowId(1), params=RowParams(), **opened),))
+
+
+@pytest.mark.parametrize(
+    ("curves", "offsets", "want"),
+    [
+        (types_pb2.SurvivalCurves(slopes=[1.0] * 3), [], "3 slopes, 0 biases"),
+        (types_pb2.SurvivalCurves(slopes=[1.0] * 4, biases=[0.0] * 4), [], "4 slopes"),
+        (types_pb2.SurvivalCurves(slopes=[1.0] * 99, biases=[0.0] * 99), [], "slopes=99 of them"),
+        (CURVES, [0.0, 0.0], "offsets=2 of them: want none or 1"),
+    ],
+)
+def test_curves_have_a_pair_for_each_class_and_rows_an_offset(curves, offsets, want):
+    selection = verifier_pb2.Selection(budget=1, curves=curves, offsets=offsets)
+    row = verifier_pb2.VerifyRow(row_id=1, base_len=1, num_feed=1)
+    verify = verifier_pb2.VerifyPlan(step_id=1, rows=[row], selection=selection)
+    with pytest.raises(ProtocolError, match=want):
+        plan_codec.verify_plan_from_proto(verifier_pb2.VerifierSessionRequest(plan=verify))
+    stop = drafter_pb2.DraftStop(curves=curves, offsets=offsets)
+    rows = [drafter_pb2.DraftRow(row_id=1, base_len=1)]
+    draft = drafter_pb2.DraftPlan(step_id=1, rows=rows, stop=stop)
+    with pytest.raises(ProtocolError, match=want):
+        plan_codec.draft_plan_from_proto(drafter_pb2.DrafterSessionRequest(plan=draft))
+
+
+@pytest.mark.parametrize(("matched", "resolved"), [(3, 2), (0, 2), (33, 33)])
+def test_a_row_differs_once_from_what_was_committed(matched, resolved):
+    row = drafter_pb2.DraftRowResult(
+        row_id=1, base_len=3, num_matched=matched, num_resolved=resolved
+    )
+    result = drafter_pb2.DraftResult(step_id=1, rows=[row])
+    with pytest.raises(ProtocolError, match=r"num_(matched|resolved)="):
+        answer_codec.draft_answer_from_proto(drafter_pb2.DrafterSessionResponse(result=result))
 
 
 @pytest.mark.parametrize(("source", "k"), [(0, 4), (5, 0)])
