@@ -18,7 +18,7 @@ from minedraft.model.blocks.build import BlockBuilder, UnknownPartError
 from minedraft.model.blocks.family import family_of
 from minedraft.model.blocks.proof import TOLERANCE, LayerProof
 from minedraft.model.blocks.stored_embedding import store_embeddings
-from minedraft.model.blocks.stored_linear import store_linears
+from minedraft.model.blocks.stored_linear import StoredLinear, store_linears
 from minedraft.model.blocks.stored_norm import StoredNorm
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from minedraft.model.attention import AttentionOptions
     from minedraft.model.blocks.block import Block
     from minedraft.model.blocks.family import Family
-    from minedraft.model.kernels.interface import Kernels
+    from minedraft.model.kernels.interface import Kernels, Stored
     from minedraft.model.kv_pool import LayerGeometry
 
 log = structlog.get_logger(__name__)
@@ -103,11 +103,31 @@ def put_on_kernels(
         log.warning("model.layers_kept", layers=indices, reason=reason)
     if known is not None:
         _store_norm(model, arithmetic, proof, known)
+    shared = _tied_embedding(model)
     store_linears(model, kernels)
-    store_embeddings(model, kernels.dtype)
+    store_embeddings(model, kernels.dtype, _with_rows_of_head(model, shared))
     _widen_rest(model, kernels.dtype)
     _unmap(model)
     return LayerCount(count, len(layers))
+
+
+def _tied_embedding(model: PreTrainedModel) -> nn.Embedding | None:
+    """Return the embedding whose weight is the head's, if there is one."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    is_tied = isinstance(embedding, nn.Embedding) and getattr(head, "weight", None) is (
+        embedding.weight
+    )
+    return cast("nn.Embedding", embedding) if is_tied else None
+
+
+def _with_rows_of_head(
+    model: PreTrainedModel, shared: nn.Embedding | None
+) -> tuple[nn.Embedding, Stored] | None:
+    """Pair an embedding with the weight of its head, now that this is stored, if it has rows."""
+    head = model.get_output_embeddings()
+    if shared is None or not isinstance(head, StoredLinear) or not head.stored.has_rows:
+        return None
+    return shared, head.stored
 
 
 def _proven(  # noqa: PLR0917 one caller

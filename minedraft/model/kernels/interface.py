@@ -94,6 +94,17 @@ class Stored(Protocol):
     def num_bytes(self) -> int:
         """Memory of weight and bias."""
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether `rows` can give rows of the weight back, bit for bit."""
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """Rows of the weight, [n] int64 -> [n, in_features] in the weight's dtype, new memory.
+
+        Raises:
+            StateError: `has_rows` is False.
+        """
+
 
 class Kernels(Protocol):
     """One maker, for activations of one dtype.

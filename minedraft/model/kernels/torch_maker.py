@@ -13,6 +13,7 @@ import structlog
 import torch
 import torch.nn.functional as F
 
+from minedraft.errors import StateError
 from minedraft.model.kernels.interface import Activation, KeyLayout
 from minedraft.model.kernels.torch_attention import StepPlan
 
@@ -46,6 +47,14 @@ class TorchStored:
         self._weight = _reorder(weight) if is_packed else weight
         self._bias = bias
         self._is_packed = is_packed
+        self.has_rows = not is_packed
+        """See `Stored`; oneDNN's order is its own affair."""
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """See `Stored`."""
+        if self._is_packed:
+            raise StateError("a weight that oneDNN reordered has no rows")
+        return self._weight[indices]
 
     def multiply(self, x: Tensor) -> Tensor:
         """[T, K] -> [T, N]."""

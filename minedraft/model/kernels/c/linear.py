@@ -54,7 +54,16 @@ class StoredWeight:
         group: Inputs per scale; 0: no codes.
     """
 
-    __slots__ = ("_memory", "_weights", "address", "in_features", "num_bytes", "out_features")
+    __slots__ = (
+        "_dtype",
+        "_memory",
+        "_weights",
+        "address",
+        "has_rows",
+        "in_features",
+        "num_bytes",
+        "out_features",
+    )
 
     def __init__(
         self, kind: int, bits: int, shape: tuple[int, int], bias: Tensor | None, *, group: int = 0
@@ -71,6 +80,9 @@ class StoredWeight:
         self.out_features = N
         self.in_features = K
         self.num_bytes = sum(part.nbytes for part in memory)
+        self.has_rows = not group
+        """See `Stored`; a weight of codes has none."""
+        self._dtype = next((dtype for dtype, code in CODES.items() if code == kind), None)
         self._memory = memory
         self._weights = _Weights(
             packed.data_ptr(),
@@ -85,6 +97,16 @@ class StoredWeight:
         )
         self.address = ctypes.addressof(self._weights)
         """Of the structure that the kernels take."""
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """See `Stored`: gathered from the panels, in which pairs of bfloat16 lie as one float."""
+        if self._dtype is None:
+            raise StateError("a weight of codes has no rows")
+        flat = self._memory[0].view(self._dtype)
+        per_word = 4 // flat.element_size()
+        panels = flat.view(-(-self.out_features // PANEL), -1, PANEL, per_word)
+        found = panels[indices // PANEL, :, indices % PANEL]
+        return found.flatten(1)[:, : self.in_features].contiguous()
 
 
 class Linear:

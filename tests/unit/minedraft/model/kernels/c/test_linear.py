@@ -160,6 +160,28 @@ def test_a_stored_weight_says_its_size_and_keeps_nothing_of_its_source():
     assert stored.num_bytes == 48 * 64 * 2 + 33 * 4
 
 
+@pytest.mark.parametrize("stored_dtype", FLOATS)
+@pytest.mark.parametrize(("N", "K"), SHAPES)
+def test_rows_come_back_as_they_were_stored(stored_dtype, N, K):
+    w = weight(N, K, stored_dtype)
+    w[-1, 0] = torch.nan
+    stored = linear(ISAS[-1], torch.float32).store(w, rows(1, N, torch.float32)[0])
+    wanted = torch.tensor([N - 1, 0, N // 2, 0])
+    got = stored.rows(wanted)
+    assert stored.has_rows
+    assert got.dtype == stored_dtype
+    assert torch.equal(got.view(torch.uint8), w[wanted].view(torch.uint8))
+    assert stored.rows(torch.empty(0, dtype=torch.int64)).shape == (0, K)
+
+
+def test_a_weight_of_codes_has_no_rows():
+    codes, scales = torch.zeros(16, 8, dtype=torch.uint8), torch.ones(16, 1)
+    stored = linear(ISAS[-1], torch.float32).store_groups(codes, scales, -scales, 8)
+    assert not stored.has_rows
+    with pytest.raises(StateError, match="no rows"):
+        stored.rows(torch.tensor([0]))
+
+
 def test_no_rows_give_no_rows():
     maker = linear(ISAS[0], torch.bfloat16)
     stored = maker.store(weight(33, 64, torch.bfloat16))
