@@ -76,12 +76,12 @@ class Score(IntEnum):
     MARGIN = 1
     """Best minus second-best perturbed score, log q + noise, in 0..4; greedy: of the logits."""
     SURPRISAL = 2
-    """-log q of the draft, after temperature and truncation; >= 0."""
+    """-log q of the draft, after temperature and truncation; greedy: at temperature 1; >= 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A row stops after its first draft whose survival is under `below`."""
+    """A row stops after its first draft whose survival is under `below`. Only with a score."""
 
     below: float
     """0..1."""
@@ -197,12 +197,15 @@ class DraftRowResult(NamedTuple):
     scores: tuple[float, ...] = ()
     """One per draft of this step; empty unless the plan asks for them."""
     judged_len: int = 0
-    """Base length of the row's last drafts, which the committed tokens judge now; 0: none."""
+    """Base length of earlier drafts of the row, the oldest of which the committed tokens tell
+    something new; 0: of none. Mostly they are those of its last step; older ones, up to
+    `2 * MAX_DRAFT_TOKENS` steps, where not all were verified."""
     num_matched: int = 0
     """Of these drafts, the leading ones that equal the committed tokens."""
     num_resolved: int = 0
     """Of these drafts, those that are judged: the matched ones and, if there is one, the first
-    that differs. Drafts after it were made on a token that does not stand: they are not judged."""
+    that differs. Drafts after it were made on a token that does not stand: they are not judged.
+    A later step may say more of the same drafts: these numbers count from the first draft again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,8 @@ class Mode:
 
 KERNELS: Final = ("auto", "c", "torch")
 """What `--kernels` takes: who computes; auto is c where it can run, else torch."""
+MAX_MARGIN: Final = 4.0
+"""Largest margin of a draft, in nats: how far its perturbed score may be said to lead."""
 MAX_VOCAB_SIZE: Final = 2**22
 """The largest real vocabularies have some 2^18 tokens."""
 MAX_MODEL_LEN: Final = 2**24

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sched_checks import before, caches, changes, reality, shapes, simulated
+from sched_checks import before, caches, changes, reality, scores, shapes, simulated
 from sched_checks.check import Check
 
 if TYPE_CHECKING:
@@ -73,6 +73,15 @@ CHECKS: Mapping[str, Check] = {
             (f"simulator against reality (ar, sd, psd), {pair}: step time, throughput",),
         )
         for pair in reality.SIZES
+    },
+    **{
+        f"scores_{pair}_{temperature:g}": Check(
+            partial(scores.measure, pair, temperature),
+            scores.lines,
+            (f"AUC of the margin, calibration of survival: {pair}, T = {temperature:g}",),
+        )
+        for pair in scores.PROMPTS
+        for temperature in scores.TEMPERATURES
     },
     "third_batch": Check(
         simulated.third_batch,

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
     from minedraft.model.sampling_row import Position
-
-    DrawKernel = Callable[[Tensor, "DrawRows"], Tensor]
-    """Draws one token per row: logits [N, V] and R rows -> [R] int64, ids, `BROKEN` or `UNDECIDED`.
-    A function of each row alone, the same on every maker."""
 
 BROKEN: Final = -1
 """Placeholder for a token where the model's logits are no distribution."""
@@ -69,3 +65,27 @@ class DrawRows:
 
     def __len__(self) -> int:
         return len(self.places)
+
+
+class DrawKernel(Protocol):
+    """Draws one token per row: a function of each row alone, the same on every maker."""
+
+    def __call__(self, logits: Tensor, rows: DrawRows) -> Tensor:
+        """Draw.
+
+        Args:
+            logits: [N, V] of any float type; not modified.
+            rows: R of them.
+
+        Returns:
+            [R] int64: ids, `BROKEN` or `UNDECIDED`.
+        """
+
+    def scored(
+        self, logits: Tensor, rows: DrawRows, *, is_surprisal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Draw the same tokens, and say of each what `scored_draw` does.
+
+        Returns:
+            As above, and [R] float32; 0 where there is no token.
+        """

@@ -5,6 +5,7 @@ Gumbel-max: argmax(log weight + Gumbel noise) is a sample in proportion to the w
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -24,6 +25,24 @@ def argmax(values: Tensor) -> tuple[Tensor, Tensor]:
     values = values.float()  # loses nothing of 16-bit types
     best = _largest_id(values)  # to torch NaN is the largest number there is
     return best, values.gather(1, best[:, None])[:, 0]
+
+
+def two_largest(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Id [R] int64 and value of the largest score, as `argmax` has them, and the largest other."""
+    values = values.float()
+    if values.shape[1] % CHUNK:
+        best = values.argmax(-1)
+        others = values.scatter(1, best[:, None], -torch.inf).amax(-1)
+        return best, values.gather(1, best[:, None])[:, 0], others
+    lanes = values.view(values.shape[0], -1, CHUNK)
+    maxima = lanes.amax(-1)
+    largest = maxima.amax(-1)
+    chunk = maxima.argmax(-1)
+    best = _first_in(values, chunk)
+    own = lanes[torch.arange(len(chunk), device=chunk.device), chunk]  # a copy
+    own.scatter_(1, (best % CHUNK)[:, None], -torch.inf)
+    maxima.scatter_(1, chunk[:, None], own.amax(-1, keepdim=True))
+    return best, largest, maxima.amax(-1)
 
 
 def draw_by_weight(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
@@ -53,7 +72,7 @@ def draw_by_weight(rows: Tensor, token_ids: Tensor, weights: Tensor, keys: Tenso
     return argmax_perturbed(entries, keys)
 
 
-def candidates(scores: Tensor, keys: Tensor) -> Entries:
+def candidates(scores: Tensor, keys: Tensor, reach: float = 0.0) -> Entries:
     """Return the few tokens of each untruncated row that can have the largest perturbed score.
 
     The smallest exponential of a group bounds the noise of all its tokens. So a token whose
@@ -64,17 +83,23 @@ def candidates(scores: Tensor, keys: Tensor) -> Entries:
     Args:
         scores: [R, V'] float32, 0 at each row's best; V' a multiple of CHUNK.
         keys: [R] int64, of `noise.row_key`.
+        reach: In nats; the second largest is among them too if it is within it.
     """
     maxima = scores.view(len(keys), -1, CHUNK).amax(-1)  # [R, C]: a chunk is a group
     groups = torch.arange(maxima.shape[1], device=scores.device)
     minima = noise.group_minima(keys[:, None], groups)
-    reach = maxima.double().exp_().div_(minima)
+    tops = maxima.double().exp_().div_(minima)
     argmins = noise.group_argmins(keys[:, None], groups)
-    seen = scores.gather(1, argmins).double().exp_().div_(minima).amax(-1)
-    first = _first_in(scores, reach.argmax(-1))  # [R]
+    seen = scores.gather(1, argmins).double().exp_().div_(minima)
+    first = _first_in(scores, tops.argmax(-1))  # [R]
     noisy = scores.gather(1, first[:, None])[:, 0].double() + noise.gumbel(keys, first)
-    bound = torch.maximum(seen, noisy.exp_()).mul_(1.0 - _SLACK)
-    row, chunk = (reach >= bound[:, None]).nonzero(as_tuple=True)
+    bound = torch.maximum(seen.amax(-1), noisy.exp_())
+    if reach:
+        bound.mul_(math.exp(-reach))
+        if seen.shape[1] > 1:
+            bound = torch.maximum(bound, seen.topk(2, dim=-1).values[:, 1])
+    bound.mul_(1.0 - _SLACK)
+    row, chunk = (tops >= bound[:, None]).nonzero(as_tuple=True)
     thresholds = minima[row, chunk].mul_(bound[row]).log_().float()
     rows, ids = truncation.at_least(scores, row * maxima.shape[1] + chunk, thresholds)
     return Entries(rows, ids, scores[rows, ids], torch.zeros_like(rows))
@@ -82,11 +107,26 @@ def candidates(scores: Tensor, keys: Tensor) -> Entries:
 
 def argmax_perturbed(entries: Entries, keys: Tensor) -> Tensor:
     """Return per row the token of the largest perturbed score, the lowest of equals: [R] int64."""
+    return _winners(entries, keys)[0]
+
+
+def two_largest_perturbed(entries: Entries, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `argmax_perturbed` does, and per row the two largest perturbed scores: float64.
+
+    Where a row has one token, the second is -inf.
+    """
+    winners, best, noisy = _winners(entries, keys)
+    noisy[entries.token_ids == winners[entries.rows]] = -torch.inf
+    return winners, best, _largest(entries.rows, noisy, len(keys))
+
+
+def _winners(entries: Entries, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Per row the token of the largest perturbed score and that score; per entry its own."""
     noisy = entries.scores.double() + noise.gumbel(keys[entries.rows], entries.token_ids)
     best = _largest(entries.rows, noisy, len(keys))
     token_ids = torch.where(noisy == best[entries.rows], entries.token_ids, _NO_TOKEN)
     lowest = torch.full((len(keys),), _NO_TOKEN, device=noisy.device)
-    return lowest.scatter_reduce_(0, entries.rows, token_ids, "amin")
+    return lowest.scatter_reduce_(0, entries.rows, token_ids, "amin"), best, noisy
 
 
 def _largest_id(values: Tensor) -> Tensor:

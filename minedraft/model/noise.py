@@ -59,6 +59,8 @@ class Stream(IntEnum):
     """The draw from the residual distribution of rejection sampling."""
     SYNTHETIC = 3
     """The coin of a synthetic drafter."""
+    SYNTHETIC_SCORE = 4
+    """What a synthetic drafter says of a token."""
 
 
 def row_key(seed: int, position: int, stream: Stream = Stream.TARGET) -> int:
@@ -110,7 +112,7 @@ def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:
     """Draw standard Gumbel noise, float64, equal on every device; takes the arguments of `bits`."""
     groups = token_ids >> _LANE_BITS
     own = _exponential(keys, token_ids).masked_fill_(group_argmins(keys, groups) == token_ids, 0.0)
-    return _log(own.add_(group_minima(keys, groups))).neg_()
+    return log(own.add_(group_minima(keys, groups))).neg_()
 
 
 def group_minima(keys: Tensor, groups: Tensor) -> Tensor:
@@ -138,6 +140,20 @@ def uniform_at(seed: int, position: int, stream: Stream) -> float:
     return (hashed + 0.5) * 2.0**-RESOLUTION_BITS
 
 
+def log(x: Tensor) -> Tensor:
+    """Natural logarithm of positive normal float64, from IEEE operations; error below 1e-15."""
+    mantissa, exponent = torch.frexp(x)  # x = mantissa * 2**exponent, mantissa in [1/2, 1)
+    is_low = mantissa < _SQRT_HALF
+    mantissa = torch.where(is_low, mantissa + mantissa, mantissa)
+    power = exponent.double().sub_(is_low.double())
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    square = s * s
+    series = torch.full_like(s, 1.0 / (2 * _LOG_TERMS - 1))
+    for n in range(_LOG_TERMS - 2, -1, -1):  # log mantissa = 2 (s + s**3/3 + s**5/5 + ...)
+        series.mul_(square).add_(1.0 / (2 * n + 1))
+    return power.mul_(_LN_2).add_(series.mul_(s).mul_(2.0))
+
+
 def _mix(value: int) -> int:
     value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
     value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
@@ -150,24 +166,10 @@ def _signed(value: int) -> int:
 
 def _exponential(keys: Tensor, indices: Tensor) -> Tensor:
     """Standard exponential noise, float64, from 2**-53 to 53 log 2."""
-    return _log(1.0 - uniform(keys, indices)).neg_()
+    return log(1.0 - uniform(keys, indices)).neg_()
 
 
 def _xor_shift(state: Tensor, shift: int, scratch: Tensor) -> Tensor:
     torch.bitwise_right_shift(state, shift, out=scratch)
     scratch.bitwise_and_((1 << (64 - shift)) - 1)  # the shift copied the sign
     return state.bitwise_xor_(scratch)
-
-
-def _log(x: Tensor) -> Tensor:
-    """Natural logarithm of positive normal float64, from IEEE operations; error below 1e-15."""
-    mantissa, exponent = torch.frexp(x)  # x = mantissa * 2**exponent, mantissa in [1/2, 1)
-    is_low = mantissa < _SQRT_HALF
-    mantissa = torch.where(is_low, mantissa + mantissa, mantissa)
-    power = exponent.double().sub_(is_low.double())
-    s = (mantissa - 1.0) / (mantissa + 1.0)
-    square = s * s
-    series = torch.full_like(s, 1.0 / (2 * _LOG_TERMS - 1))
-    for n in range(_LOG_TERMS - 2, -1, -1):  # log mantissa = 2 (s + s**3/3 + s**5/5 + ...)
-        series.mul_(square).add_(1.0 / (2 * n + 1))
-    return power.mul_(_LN_2).add_(series.mul_(s).mul_(2.0))

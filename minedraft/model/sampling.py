@@ -12,31 +12,34 @@ parameters make (bans, an allow-list) is none of that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 
-from minedraft.errors import StateError
-from minedraft.model import mass, noise, processors, truncation
+from minedraft.model import mass, processors, truncation
+from minedraft.model.contenders import (
+    blocks,
+    check,
+    contenders,
+    keys_of,
+    processed,
+    split,
+    truncated,
+)
 from minedraft.model.draw_rows import BROKEN, UNDECIDED
-from minedraft.model.gumbel_max import argmax, argmax_perturbed, candidates, draw_by_weight
+from minedraft.model.gumbel_max import argmax, argmax_perturbed, draw_by_weight
 from minedraft.model.kernel_draw import draw_by_kernel
-from minedraft.model.logit_rows import mend, select, unsound
+from minedraft.model.logit_rows import select, unsound
 from minedraft.model.sampling_row import Position, SamplingRow
-from minedraft.model.scratch import scratch
-from minedraft.model.truncation import CHUNK, Entries, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
     from minedraft.model.draw_rows import DrawKernel
 
 __all__ = ["BROKEN", "Position", "SamplingRow", "distributions", "draw", "draw_with_q"]
-
-_CPU_BLOCK: Final = 1 << 20  # scores at once; fewer cost calls, more cost cache misses
-_GPU_BLOCK: Final = 1 << 25
 
 
 def draw(
@@ -55,7 +58,7 @@ def draw(
     Raises:
         StateError: The number of rows and of positions differ.
     """
-    _check(logits, positions)
+    check(logits, positions)
     if kernel is None or not positions:
         return _draw_in_torch(logits, positions)
     tokens = draw_by_kernel(logits, positions, kernel)
@@ -83,7 +86,7 @@ def draw_with_q(
         processed distribution cut to its `width` likeliest and renormalised in float32. A greedy
         row's is its token with probability 1.
     """
-    _check(logits, positions)
+    check(logits, positions)
     tokens = [0] * len(positions)
     q: list[tuple[tuple[int, ...], tuple[float, ...]]] = [((), ())] * len(positions)
     greedy = [i for i, p in enumerate(positions) if p.row.params.is_greedy]
@@ -95,16 +98,16 @@ def draw_with_q(
     if not sampled:
         return tokens, q
     broken: set[int] = set()
-    entries = _truncated(logits, sampled, positions, width, broken)
+    entries = truncated(logits, sampled, positions, width, broken)
     weights = mass.weights(entries.scores)
-    sums = torch.stack([row.sum() for row in _split(entries.rows, weights, len(sampled))])
+    sums = torch.stack([row.sum() for row in split(entries.rows, weights, len(sampled))])
     probabilities = weights / sums[entries.rows]
-    keys = _keys([positions[i] for i in sampled], logits.device)
+    keys = keys_of([positions[i] for i in sampled], logits.device)
     winners = draw_by_weight(entries.rows, entries.token_ids, probabilities.double(), keys)
     _scatter(tokens, sampled, winners)
-    ids = _split(entries.rows, entries.token_ids, len(sampled))
+    ids = split(entries.rows, entries.token_ids, len(sampled))
     for i, row, row_ids in zip(
-        sampled, _split(entries.rows, probabilities, len(sampled)), ids, strict=True
+        sampled, split(entries.rows, probabilities, len(sampled)), ids, strict=True
     ):
         q[i] = (tuple(row_ids.tolist()), tuple(row.tolist()))
     for i in broken:
@@ -123,23 +126,23 @@ def distributions(logits: Tensor, positions: Sequence[Position]) -> list[tuple[T
         R pairs of [n] int64 distinct ids and [n] float64 probabilities, all tokens that can be
         drawn and perhaps some of probability 0; n = 0 where the logits are no distribution.
     """
-    _check(logits, positions)
+    check(logits, positions)
     broken: set[int] = set()
     result: list[tuple[Tensor, Tensor]] = [(logits.new_empty(0), logits.new_empty(0))] * len(
         positions
     )
     cut = [i for i, p in enumerate(positions) if truncation.is_truncated(p.row.params)]
     if cut:
-        entries = _truncated(logits, cut, positions, 0, broken)
-        ids = _split(entries.rows, entries.token_ids, len(cut))
-        scores = _split(entries.rows, entries.scores, len(cut))
+        entries = truncated(logits, cut, positions, 0, broken)
+        ids = split(entries.rows, entries.token_ids, len(cut))
+        scores = split(entries.rows, entries.scores, len(cut))
         for i, row_ids, row in zip(cut, ids, scores, strict=True):
             weights = row.double().exp()
             result[i] = (row_ids, weights / weights.sum())
     whole = [i for i, p in enumerate(positions) if not truncation.is_truncated(p.row.params)]
     every_id = torch.arange(logits.shape[1], device=logits.device)
-    for block in _blocks(whole, logits):
-        for i, row in zip(block, _scores(logits, block, positions, broken), strict=True):
+    for block in blocks(whole, logits):
+        for i, row in zip(block, processed(logits, block, positions, broken), strict=True):
             weights = row[: logits.shape[1]].double().exp()
             result[i] = (every_id, weights / weights.sum())
     for i in broken:
@@ -156,7 +159,7 @@ def _draw_in_torch(logits: Tensor, positions: Sequence[Position]) -> list[int]:
     if plain:
         best, values = argmax(select(logits, plain))
         _scatter(tokens, plain, torch.where(values.isfinite(), best, BROKEN))
-    for block in _blocks(greedy, logits):
+    for block in blocks(greedy, logits):
         broken |= unsound(logits, block)
         scores = select(logits, block).float()
         scores = scores.clone() if scores.dtype == logits.dtype else scores
@@ -164,116 +167,11 @@ def _draw_in_torch(logits: Tensor, positions: Sequence[Position]) -> list[int]:
         _scatter(tokens, block, argmax(scores)[0])
     if sampled:
         chosen = [positions[i] for i in sampled]
-        entries = _contenders(logits, sampled, positions, broken)
-        _scatter(tokens, sampled, argmax_perturbed(entries, _keys(chosen, logits.device)))
+        entries = contenders(logits, sampled, positions, broken)
+        _scatter(tokens, sampled, argmax_perturbed(entries, keys_of(chosen, logits.device)))
     for i in broken:
         tokens[i] = BROKEN
     return tokens
-
-
-def _contenders(
-    logits: Tensor, indices: Sequence[int], positions: Sequence[Position], broken: set[int]
-) -> Entries:
-    """Entries among which every row's draw is; rows are numbered by place in `indices`."""
-    cut = [n for n, i in enumerate(indices) if truncation.is_truncated(positions[i].row.params)]
-    whole = [
-        n for n, i in enumerate(indices) if not truncation.is_truncated(positions[i].row.params)
-    ]
-    parts: list[Entries] = []
-    if cut:
-        entries = _truncated(logits, [indices[n] for n in cut], positions, 0, broken)
-        parts.append(_renumbered(entries, cut))
-    for places in _blocks(whole, logits):
-        block = [indices[n] for n in places]
-        keys = _keys([positions[i] for i in block], logits.device)
-        scores = _scores(logits, block, positions, broken)
-        parts.append(_renumbered(candidates(scores, keys), places))
-    return truncation.concatenate(parts)
-
-
-def _truncated(
-    logits: Tensor,
-    indices: Sequence[int],
-    positions: Sequence[Position],
-    width: int,
-    broken: set[int],
-) -> Entries:
-    """Return the tokens that truncation keeps, best first, by place of their row in `indices`."""
-    params = [positions[i].row.params for i in indices]
-    limits = Limits.of(params, logits.device, width)
-    parts: list[Entries] = []
-    totals: list[Tensor] = []
-    done = 0
-    for block in _blocks(indices, logits):
-        scores = _scores(logits, block, positions, broken)
-        found, total = truncation.candidates(scores, limits[done : done + len(block)])
-        parts.append(found.moved(done))
-        totals.append(total)
-        done += len(block)
-    return truncation.truncate(truncation.concatenate(parts), torch.cat(totals), limits)
-
-
-def _scores(
-    logits: Tensor, indices: Sequence[int], positions: Sequence[Position], broken: set[int]
-) -> Tensor:
-    """Return processed logits divided by temperature, relative to the row's best.
-
-    Args:
-        logits: [R, V].
-        indices: Rows wanted.
-        positions: R of them.
-        broken: Takes the wanted rows that are no distribution; their scores mean nothing.
-
-    Returns:
-        [len(indices), V'] float32, V' the next multiple of CHUNK above V; padding is -inf. It is
-        scratch memory: the next call overwrites it.
-    """
-    vocab_size = logits.shape[1]
-    padded = -(-vocab_size // CHUNK) * CHUNK
-    scores = scratch("scores", (len(indices), padded), torch.float32, logits.device)
-    scores[:, vocab_size:] = -torch.inf
-    scores[:, :vocab_size].copy_(select(logits, indices))
-    chosen = [positions[i] for i in indices]
-    processors.apply(scores[:, :vocab_size], chosen)
-    temperatures = [p.row.params.temperature for p in chosen]
-    if any(temperature != 1.0 for temperature in temperatures):
-        scores.div_(scores.new_tensor(temperatures)[:, None])
-    best = scores.amax(-1, keepdim=True)
-    is_sound = torch.isfinite(best)[:, 0].tolist()
-    # Parameters may have hidden what is wrong with a row, or made a sound one all -inf.
-    doubtful = [
-        i
-        for i, p, ok in zip(indices, chosen, is_sound, strict=True)
-        if p.row.has_processors or not ok
-    ]
-    if doubtful:
-        broken |= unsound(logits, doubtful)
-    if not all(is_sound):
-        mend(scores[:, :vocab_size])
-        best = scores.amax(-1, keepdim=True)
-    return scores.sub_(best)
-
-
-def _split(rows: Tensor, values: Tensor, num_rows: int) -> Sequence[Tensor]:
-    """Cut [N] values by row; `rows` ascends."""
-    return torch.split(values, torch.bincount(rows, minlength=num_rows).tolist())
-
-
-def _renumbered(entries: Entries, numbers: Sequence[int]) -> Entries:
-    rows = torch.tensor(numbers, device=entries.rows.device)[entries.rows]
-    return Entries(rows, entries.token_ids, entries.scores, entries.masses)
-
-
-def _blocks(indices: Sequence[int], logits: Tensor) -> Iterator[Sequence[int]]:
-    size = _CPU_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK
-    rows = max(1, size // logits.shape[1])
-    for start in range(0, len(indices), rows):
-        yield indices[start : start + rows]
-
-
-def _keys(positions: Sequence[Position], device: torch.device) -> Tensor:
-    keys = [noise.row_key(p.row.params.seed, p.index) for p in positions]
-    return noise.row_keys(keys, device)
 
 
 def _is_plain(position: Position) -> bool:
@@ -283,8 +181,3 @@ def _is_plain(position: Position) -> bool:
 def _scatter(tokens: list[int], indices: Sequence[int], values: Tensor) -> None:
     for i, value in zip(indices, values.tolist(), strict=True):
         tokens[i] = value
-
-
-def _check(logits: Tensor, positions: Sequence[Position]) -> None:
-    if logits.ndim != 2 or logits.shape[0] != len(positions):  # noqa: PLR2004 [R, V]
-        raise StateError(f"logits of shape {tuple(logits.shape)} for {len(positions)} positions")

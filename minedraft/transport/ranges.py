@@ -16,6 +16,7 @@ from minedraft.plans import (
     MAX_CATCH_UP_TOKENS,
     MAX_DRAFT_TOKENS,
     MAX_ROWS,
+    Score,
     StepTiming,
 )
 from minedraft.selection import MAX_SLOPE, NUM_CLASSES
@@ -163,6 +164,8 @@ def check_draft_plan(plan: DraftPlan) -> None:
     if plan.stop is not None:
         _between("below", plan.stop.below, 0.0, 1.0)
         _check_curves(plan.stop.curves, plan.stop.offsets, len(plan.rows))
+        if plan.score is Score.NONE:
+            raise ProtocolError("score=0: want one to stop by")
 
 
 def check_vocabulary(plan: VerifyPlan | DraftPlan, vocab_size: int) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from minedraft.model.sampling_row import SamplingRow
 from minedraft.packets.packet import DraftedRow, DraftPacket
-from minedraft.plans import DraftResult, DraftRowResult
+from minedraft.plans import DraftResult, DraftRowResult, Score
 from minedraft.services.drafter.kinds import make_proposer
+from minedraft.services.drafter.labels import Outcome
 from minedraft.services.drafter.proposer import DraftContext, Drafting
 from minedraft.services.drafter.rows import DrafterRows, Row
 from minedraft.types import DebugOptions
@@ -86,7 +87,8 @@ class DraftEngine:
             return None
         self._watch.start()
         self._rows.shares = not plan.is_trial
-        batch = [Drafting(planned, self._rows.bring_up(planned)) for planned in plan.rows]
+        batch = self._bring_up(plan)
+        outcomes = [self._outcome(item) for item in batch]
         budget = min(self._max_catch_up, plan.max_catch_up_tokens or self._max_catch_up)
         able = self._catch_up(batch, budget) if self._proposer.reads_kv else batch
         if able:
@@ -96,6 +98,8 @@ class DraftEngine:
                 self._rows.give_up(item.row)
             else:
                 self._rows.publish(item.row)
+            if item.drafts and self._is_judged(item):
+                item.row.labels.add(item.planned.base_len, item.drafts)
         asked = [item for item in batch if item.planned.num_draft_tokens]
         if asked and not plan.is_trial:
             rows = tuple(self._drafted(item) for item in asked)
@@ -110,12 +114,36 @@ class DraftEngine:
             epoch=plan.epoch,
             num_broken=sum(item.is_broken for item in batch),
             rows=tuple(
-                DraftRowResult(item.planned.row_id, item.planned.base_len, item.is_behind)
-                for item in batch
-                if not item.drafts
+                DraftRowResult(
+                    item.planned.row_id,
+                    item.planned.base_len,
+                    item.is_behind,
+                    tuple(item.scores),
+                    *outcome,
+                )
+                for item, outcome in zip(batch, outcomes, strict=True)
+                if not item.drafts or plan.score is not Score.NONE
             ),
             num_catch_up_tokens=sum(len(item.due) for item in batch),
         )
+
+    def _bring_up(self, plan: DraftPlan) -> list[Drafting]:
+        stop = None if plan.score is Score.NONE else plan.stop
+        offsets = stop.offsets if stop is not None and stop.offsets else (0.0,) * len(plan.rows)
+        return [
+            Drafting(
+                planned, self._rows.bring_up(planned), score=plan.score, stop=stop, offset=offset
+            )
+            for planned, offset in zip(plan.rows, offsets, strict=True)
+        ]
+
+    def _is_judged(self, item: Drafting) -> bool:
+        """Whether committed tokens say what is right: by rejection a sampled row takes others."""
+        is_coupled = self._q_width == 0 or item.row.sampling.params.is_greedy
+        return item.score is not Score.NONE and is_coupled
+
+    def _outcome(self, item: Drafting) -> Outcome:
+        return item.row.judge() if self._is_judged(item) else Outcome()
 
     def _catch_up(self, batch: Sequence[Drafting], budget: int) -> list[Drafting]:
         """Decide which committed tokens that lack KV are fed, within the budget.
@@ -175,5 +203,6 @@ class DraftEngine:
             row_id=int(item.planned.row_id),
             base_len=item.planned.base_len,
             token_ids=tuple(item.drafts),
+            scores=tuple(item.scores),
             q=tuple(item.q) if self._q_width else (),
         )

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from minedraft.model.batch import RowInput
+from minedraft.plans import Score
+from minedraft.selection import temperature_class
+from minedraft.types import MAX_MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from minedraft.model.runner import ModelRunner
-    from minedraft.plans import DraftRow
+    from minedraft.plans import DraftRow, Stop
     from minedraft.services.drafter.rows import Row
     from minedraft.worker.stopwatch import Stopwatch
 
@@ -36,6 +39,16 @@ class Drafting:
     drafts: list[int] = field(default_factory=list)
     q: list[Candidates] = field(default_factory=list)
     """One per draft."""
+    score: Score = Score.NONE
+    """What the step says of each draft."""
+    scores: list[float] = field(default_factory=list)
+    """One per draft, if the step says any."""
+    stop: Stop | None = None
+    """When to draft no more; only with a score."""
+    offset: float = 0.0
+    """Of this row, for `stop`."""
+    survival: float = 1.0
+    """Probability that all its drafts stand, as `stop` sees it."""
     is_behind: bool = False
     """Committed tokens wait for the next step's budget."""
     is_broken: bool = False
@@ -43,8 +56,31 @@ class Drafting:
     is_hopeless: bool = False
     """The model has no numbers for its committed tokens: to draft again would change nothing."""
 
-    def add(self, token: int, q: Candidates | None = None) -> None:
-        """Append a draft. Without `q` it was not drawn, so its distribution is a delta."""
+    @property
+    def wants_more(self) -> bool:
+        """Whether to draft another token for it."""
+        return (
+            not self.is_broken
+            and len(self.drafts) < self.planned.num_draft_tokens
+            and (self.stop is None or not self.drafts or self.survival >= self.stop.below)
+        )
+
+    def add(self, token: int, q: Candidates | None = None, score: float | None = None) -> None:
+        """Append a draft.
+
+        Args:
+            token: Its id.
+            q: What it was drawn from; None: it was not drawn, so its distribution is a delta.
+            score: Finite, >= 0; None: what a delta has.
+        """
+        if self.score is not Score.NONE:
+            if score is None:
+                score = MAX_MARGIN if self.score is Score.MARGIN else 0.0
+            if self.stop is not None:
+                group = temperature_class(self.row.sampling.params.temperature)
+                position = len(self.drafts)
+                self.survival *= self.stop.curves.factor(group, position, score, self.offset)
+            self.scores.append(score)
         self.drafts.append(token)
         self.q.append(((token,), (1.0,)) if q is None else q)
 
@@ -78,7 +114,7 @@ class Proposer(Protocol):
         """
 
     def propose(self, batch: Sequence[Drafting]) -> None:
-        """Feed each row what is due, and append up to k drafts to those that are ready.
+        """Feed each row what is due, and append drafts to those that are ready and want more.
 
         Args:
             batch: Rows of one step, at least one.

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 
 from minedraft.errors import ProtocolError
 from minedraft.prefix import PrefixCache, extend_keys
+from minedraft.services.drafter.labels import Labels
 from minedraft.types import DebugOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from minedraft.model.sampling_row import SamplingRow
     from minedraft.plans import DraftRow
+    from minedraft.services.drafter.labels import Outcome
     from minedraft.types import RowId
 
 
@@ -42,6 +46,8 @@ class Row:
     """The draft model has no numbers for its committed tokens: nothing is drafted for it."""
     parked_at: int = -1
     """Times that blocks had come back when this row found no room; -1: it never did."""
+    labels: Labels = field(default_factory=Labels)
+    """Its drafts whose outcome is not told yet."""
 
     def token(self, position: int) -> int:
         """Committed token at a position."""
@@ -49,6 +55,23 @@ class Row:
         if position < num_prompt:
             return self.sampling.prompt_token_ids[position]
         return self.sampling.output_token_ids[position - num_prompt]
+
+    def bring_up(self, base_len: int, new_token_ids: Sequence[int]) -> None:
+        """Set the committed length, where the last tokens are these.
+
+        Raises:
+            ProtocolError: there would be a hole, or the prompt would change.
+        """
+        if self.labels:
+            start, length = base_len - len(new_token_ids), self.sampling.num_tokens
+            again = [self.token(position) for position in range(max(start, 0), length)]
+            if base_len < length or again != list(new_token_ids[: len(again)]):
+                self.labels.clear()
+        self.sampling.set_committed(base_len, new_token_ids)
+
+    def judge(self) -> Outcome:
+        """News of what it drafted before."""
+        return self.labels.judge(self.token, self.sampling.num_tokens)
 
     def reference(self, start: int, count: int) -> tuple[int, ...]:
         """Return up to `count` tokens of the reference, `start` after the committed ones."""
@@ -146,7 +169,7 @@ class DrafterRows:
         row = self._rows.get(planned.row_id)
         if row is None:
             raise ProtocolError(f"draft plan names row {planned.row_id}, which is not open")
-        row.sampling.set_committed(planned.base_len, planned.new_token_ids)
+        row.bring_up(planned.base_len, planned.new_token_ids)
         return row
 
     def look_up(self, row: Row) -> bytes | None:

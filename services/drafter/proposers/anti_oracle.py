@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minedraft.services.drafter.proposers.model import ModelProposer
+from minedraft.services.drafter.proposers.model import Imposed, ModelProposer
 
 if TYPE_CHECKING:
     from minedraft.services.drafter.proposer import Drafting
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 class AntiOracleProposer(ModelProposer):
     """See the module docstring; with the target's weights no draft is ever right."""
 
-    def impose(self, item: Drafting, drawn: int) -> int:  # noqa: ARG002 whatever was drawn
+    def impose(self, item: Drafting, drawn: int) -> Imposed:  # noqa: ARG002 whatever was drawn
         """See `ModelProposer`."""
-        return (drawn + 1) % self._runner.info.vocab_size
+        return Imposed((drawn + 1) % self._runner.info.vocab_size)

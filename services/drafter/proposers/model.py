@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minedraft.model.sampling import BROKEN, Position, draw, draw_with_q
+from minedraft.model.scored_draw import draw_scored
+from minedraft.plans import Score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from minedraft.services.drafter.proposer import DraftContext, Drafting
+    from minedraft.services.drafter.proposer import Candidates, DraftContext, Drafting
+
+
+class Imposed(NamedTuple):
+    """A proposal in place of what the model drew."""
+
+    token: int
+    score: float | None = None
+    """None: what a delta has."""
 
 
 class ModelProposer:
@@ -36,13 +46,13 @@ class ModelProposer:
         self._extend(drafting, logits)
         for index in self._runner.broken:
             batch[index].is_hopeless = True
-        while drafting := [item for item in drafting if _wants_more(item)]:
+        while drafting := [item for item in drafting if item.wants_more]:
             with self._watch.measure("forward"):
                 logits = self._runner.forward([item.feed_draft() for item in drafting])
             self._extend(drafting, logits)
 
-    def impose(self, item: Drafting, drawn: int) -> int | None:  # noqa: ARG002 of other kinds
-        """Return a token to propose in place of the drawn one; None: the drawn one.
+    def impose(self, item: Drafting, drawn: int) -> Imposed | None:  # noqa: ARG002 of other kinds
+        """Return what to propose in place of the drawn one; None: the drawn one.
 
         What is put in its place may equal it: it is a proposal of its own all the same.
 
@@ -58,21 +68,30 @@ class ModelProposer:
             return
         positions = [Position(item.row.sampling, tuple(item.drafts)) for item in items]
         with self._watch.measure("sample"):
-            kernel = self._runner.draw_kernel
-            if self._q_width:
-                drawn, q = draw_with_q(logits, positions, self._q_width, kernel)
-            else:
-                drawn, q = draw(logits, positions, kernel), []
+            drawn, q, scores = self._draw(logits, positions, items[0].score)
         for index, (item, token) in enumerate(zip(items, drawn, strict=True)):
             if token == BROKEN:
                 item.is_broken = True
                 continue
             imposed = self.impose(item, token)
-            if imposed is None:
-                item.add(token, q[index] if q else None)
+            if imposed is not None:
+                item.add(imposed.token, score=imposed.score)
             else:
-                item.add(imposed)
+                item.add(token, q[index] if q else None, scores[index] if scores else None)
 
-
-def _wants_more(item: Drafting) -> bool:
-    return not item.is_broken and len(item.drafts) < item.planned.num_draft_tokens
+    def _draw(
+        self, logits: Tensor, positions: Sequence[Position], score: Score
+    ) -> tuple[list[int], list[Candidates], list[float]]:
+        """Tokens, their distributions if these travel, and their scores if the step has any."""
+        kernel = self._runner.draw_kernel
+        if score is Score.NONE and not self._q_width:
+            return draw(logits, positions, kernel), [], []
+        tokens: list[int] = []
+        q: list[Candidates] = []
+        scores: list[float] = []
+        if score is not Score.NONE:
+            is_surprisal = score is Score.SURPRISAL
+            tokens, scores = draw_scored(logits, positions, kernel, is_surprisal=is_surprisal)
+        if self._q_width:  # sampled rows draw otherwise; their scores are of no use there
+            tokens, q = draw_with_q(logits, positions, self._q_width, kernel)
+        return tokens, q, scores

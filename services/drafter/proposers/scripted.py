@@ -22,4 +22,6 @@ class ScriptedProposer:
         """See `Proposer`."""
         for item in batch:
             for token in item.row.reference(0, item.planned.num_draft_tokens):
+                if not item.wants_more:
+                    break
                 item.add(token)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from minedraft.model.kernels.c.pool import Pool
 
 _CODES: Final = {torch.float32: 0, torch.bfloat16: 1}
+_NO_SCORE, _MARGIN, _SURPRISAL = range(3)
 _TRIES: Final = 64
 """Draws per row until top-p keeps one. Each halves what is left to draw from, more or less: e**-40
 of all rows need more."""
@@ -40,7 +41,7 @@ class Draw:
             "md_draw",
             *(pointer, pointer, ctypes.c_int32, size, size, size),
             *[pointer] * 7,
-            *(size, pointer, pointer),
+            *(size, pointer, pointer, ctypes.c_int32, pointer),
         )
         self._scratch_size = library.raw("md_draw_scratch", size, size)
         self._pool = pool
@@ -60,6 +61,17 @@ class Draw:
         Raises:
             StateError: A place is not a row of logits.
         """
+        return self._run(logits, rows, _NO_SCORE, None)
+
+    def scored(
+        self, logits: Tensor, rows: DrawRows, *, is_surprisal: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Draw the same tokens, and score them: see `DrawKernel`."""
+        scores = torch.empty(len(rows), dtype=torch.float32)
+        tokens = self._run(logits, rows, _SURPRISAL if is_surprisal else _MARGIN, scores)
+        return tokens, scores
+
+    def _run(self, logits: Tensor, rows: DrawRows, what: int, scores: Tensor | None) -> Tensor:
         if logits.dtype not in _CODES:
             logits = logits.float()
         if logits.stride(1) != 1:
@@ -88,6 +100,8 @@ class Draw:
             self._tries,
             scratch.data_ptr(),
             tokens.data_ptr(),
+            what,
+            None if scores is None else scores.data_ptr(),
         )  # fmt: skip
         return tokens
 

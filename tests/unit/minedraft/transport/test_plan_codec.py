@@ -106,7 +106,7 @@ DRAFT_PLANS = st.builds(
     max_catch_up_tokens=st.integers(0, MAX_CATCH_UP_TOKENS),
     score=st.sampled_from(Score),
     stop=st.none() | st.builds(Stop, below=SHARE, curves=CURVES),
-)
+).filter(lambda plan: plan.stop is None or plan.score is not Score.NONE)
 VERIFY_PLANS = st.builds(
     VerifyPlan,
     is_wide=st.booleans(),

@@ -88,6 +88,7 @@ MESSAGES = {
                 close_row_ids=[1],
                 rows=[drafter_pb2.DraftRow(row_id=1, base_len=1)],
                 stop=drafter_pb2.DraftStop(below=0.5, curves=CURVES, offsets=[0.0]),
+                score=drafter_pb2.DRAFT_SCORE_MARGIN,
             )
         ),
     ),
@@ -265,6 +266,12 @@ def test_curves_have_a_pair_for_each_class_and_rows_an_offset(curves, offsets, w
     draft = drafter_pb2.DraftPlan(step_id=1, rows=rows, stop=stop)
     with pytest.raises(ProtocolError, match=want):
         plan_codec.draft_plan_from_proto(drafter_pb2.DrafterSessionRequest(plan=draft))
+
+
+def test_a_stop_rule_has_a_score_to_go_by():
+    plan = drafter_pb2.DraftPlan(step_id=1, stop=drafter_pb2.DraftStop(below=0.5))
+    with pytest.raises(ProtocolError, match="score=0: want one to stop by"):
+        plan_codec.draft_plan_from_proto(drafter_pb2.DrafterSessionRequest(plan=plan))
 
 
 @pytest.mark.parametrize(("matched", "resolved"), [(3, 2), (0, 2), (33, 33)])

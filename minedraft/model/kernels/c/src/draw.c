@@ -1,10 +1,12 @@
 /* Draws one token per row: greedy, or argmax(score + Gumbel noise) over what top-k, top-p and min-p
- * keep. The same tokens as minedraft/model/sampling.py, to the bit.
+ * keep. The same tokens as minedraft/model/sampling.py, and the same scores as scored_draw.py beside
+ * it, to the bit.
  *
  * The largest perturbed score is found by bounds: a group's smallest exponential and its best score
  * bound all of its 64 tokens, so few groups are read. With top-p that token is drawn first and asked
  * afterwards whether the nucleus has it; if not, nothing behind it has a chance either, and the draw
- * is repeated among those before it. The nucleus itself is never built.
+ * is repeated among those before it. The nucleus itself is never built. A margin needs the second
+ * largest too, so that groups within MOST_MARGIN of the winner are read until one is found.
  */
 #include "api.h"
 #include "draw_row.h"
@@ -12,11 +14,21 @@
 
 enum { BROKEN = -1, UNDECIDED = -2 };
 
+enum { NO_SCORE = 0, MARGIN = 1, SURPRISAL = 2 };
+#define MOST_MARGIN 4.0
+
 typedef struct {
   double perturbed;
-  float score, floor; /* floor: chunks whose bound is below it cannot win */
-  int64_t token;      /* -1: none yet */
-} winner;
+  float score;
+  int64_t token; /* -1: none yet */
+} contender;
+
+typedef struct {
+  contender best, second; /* without a margin there is no second */
+  int has_margin;
+  double limit; /* perturbed scores below it change nothing */
+  float floor;  /* nor do chunks whose bound is below this */
+} podium;
 
 /* Fills `maxima` with logits. Returns the largest; NaN: the row has NaN or +inf. */
 static float scan(draw_row *row) {
@@ -62,11 +74,25 @@ static float floor_of(double perturbed) {
   return weights[0] * (1.0f - 1e-4f);
 }
 
-/* Looks for a better token in a chunk, among those before the place. */
-static void visit(const draw_row *row, int64_t chunk, draw_place cut, winner *best) {
+MD_INLINE int is_ahead(contender one, contender other) {
+  return other.token < 0 || one.perturbed > other.perturbed ||
+         (one.perturbed == other.perturbed && one.token < other.token);
+}
+
+MD_INLINE void enter(podium *at, contender one) {
+  if (is_ahead(one, at->best)) {
+    if (at->has_margin) at->second = at->best;
+    at->best = one;
+  } else if (at->has_margin && is_ahead(one, at->second)) {
+    at->second = one;
+  }
+}
+
+/* Looks for better tokens in a chunk, among those before the place. */
+static void visit(const draw_row *row, int64_t chunk, draw_place cut, podium *at) {
   double minimum = noise_group_minimum(row->key, chunk);
   float threshold = -__builtin_inff(); /* lower scores lose, whatever noise they have */
-  if (best->token >= 0) threshold = (float)(best->perturbed + noise_log(minimum)) - 1e-3f;
+  if (at->best.token >= 0) threshold = (float)(at->limit + noise_log(minimum)) - 1e-3f;
   if (row->maxima[chunk] < threshold) return;
   float all[CHUNK], scores[CHUNK];
   int64_t tokens[CHUNK], count = 0, argmin = noise_group_argmin(row->key, chunk);
@@ -81,36 +107,78 @@ static void visit(const draw_row *row, int64_t chunk, draw_place cut, winner *be
     double perturbed[NOISE_LANES];
     for (int64_t lane = count; lane < end; lane++) scores[lane] = 0.0f, tokens[lane] = 0;
     noise_perturb(row->key, minimum, argmin, scores + i, tokens + i, perturbed);
-    for (int64_t lane = i; lane < end && lane < count; lane++) {
-      if (best->token >= 0 && !(perturbed[lane - i] > best->perturbed ||
-                                (perturbed[lane - i] == best->perturbed &&
-                                 tokens[lane] < best->token)))
-        continue;
-      *best = (winner){perturbed[lane - i], scores[lane], 0.0f, tokens[lane]};
-    }
+    for (int64_t lane = i; lane < end && lane < count; lane++)
+      enter(at, (contender){perturbed[lane - i], scores[lane], tokens[lane]});
   }
-  if (best->token >= 0) best->floor = floor_of(best->perturbed);
+  if (at->best.token < 0) return;
+  at->limit = at->best.perturbed;
+  if (at->has_margin) {
+    at->limit -= MOST_MARGIN;
+    if (at->second.token >= 0 && at->second.perturbed > at->limit)
+      at->limit = at->second.perturbed;
+  }
+  at->floor = floor_of(at->limit);
 }
 
-/* The token with the largest perturbed score before a place; there is one. */
-static draw_place search(const draw_row *row, draw_place cut) {
+/* The token with the largest perturbed score before a place; there is one. With a margin also the
+ * second, if it is within MOST_MARGIN. */
+static podium search(const draw_row *row, draw_place cut, int has_margin) {
   int64_t likely = 0;
   float most = -1.0f;
   for (int64_t c = 0; c < row->chunks; c++)
     if (row->bounds[c] > most && row->maxima[c] >= cut.score) most = row->bounds[c], likely = c;
-  winner best = {0.0, 0.0f, 0.0f, -1};
-  visit(row, likely, cut, &best);
+  podium at = {{0.0, 0.0f, -1}, {0.0, 0.0f, -1}, has_margin, 0.0, 0.0f};
+  visit(row, likely, cut, &at);
   for (int64_t c = 0; c < row->chunks; c++)
-    if (row->bounds[c] >= best.floor && row->maxima[c] >= cut.score && c != likely)
-      visit(row, c, cut, &best);
-  return (draw_place){best.score, best.token};
+    if (row->bounds[c] >= at.floor && row->maxima[c] >= cut.score && c != likely)
+      visit(row, c, cut, &at);
+  return at;
+}
+
+MD_INLINE draw_place place_of(contender one) { return (draw_place){one.score, one.token}; }
+
+static float margin_of(double distance) {
+  return distance < MOST_MARGIN ? (float)distance : (float)MOST_MARGIN;
+}
+
+/* The largest logit less the largest of all other tokens. */
+static float greedy_margin(draw_row *row, int64_t token) {
+  int64_t own = token / CHUNK;
+  float logits[CHUNK], rest = -__builtin_inff(), best = row->maxima[own];
+  for (int i = 0; i < CHUNK; i += 16) v16_store(logits + i, draw_logits(row, own * CHUNK + i));
+  logits[token % CHUNK] = -__builtin_inff();
+  for (int i = 0; i < CHUNK; i++) rest = logits[i] > rest ? logits[i] : rest;
+  for (int64_t c = 0; c < row->chunks; c++)
+    if (c != own && row->maxima[c] > rest) rest = row->maxima[c];
+  return margin_of((double)(best - rest));
+}
+
+/* -log of a token's share of what is kept, in nats. */
+static float surprisal_of(float score, int64_t kept) {
+  double nats = noise_log((double)kept * 0x1p-40) - (double)score;
+  return nats > 0.0 ? (float)nats : 0.0f;
+}
+
+/* Of the softmax of the logits: what temperature 0 makes of them says nothing. */
+static float greedy_surprisal(draw_row *row, float most) {
+  row->best = most;
+  row->temperature = 1.0f;
+  for (int64_t c = 0; c < row->chunks; c += 16)
+    v16_store(row->maxima + c, draw_relative(row, v16_load(row->maxima + c)));
+  return surprisal_of(0.0f, draw_mass_before(row, (draw_place){-__builtin_inff(), 0}));
 }
 
 static int64_t draw_one(draw_row *row, int64_t top_k, double top_p, float log_min_p,
-                        int64_t tries) {
+                        int64_t tries, int32_t what, float *score) {
   float most = scan(row);
+  *score = 0.0f;
   if (!(most > -__builtin_inff())) return BROKEN;
-  if (row->temperature == 0.0f) return first_of(row, most);
+  if (row->temperature == 0.0f) {
+    int64_t token = first_of(row, most);
+    if (what == MARGIN) *score = greedy_margin(row, token);
+    if (what == SURPRISAL) *score = greedy_surprisal(row, most);
+    return token;
+  }
   row->best = most / row->temperature;
   if (!(row->best - row->best == 0.0f)) return UNDECIDED; /* beyond float32 */
   relate(row);
@@ -121,10 +189,23 @@ static int64_t draw_one(draw_row *row, int64_t top_k, double top_p, float log_mi
     if (top_p < 1.0) base = draw_mass_before(row, cut);
   }
   if (log_min_p > -__builtin_inff()) cut = draw_stricter(cut, (draw_place){log_min_p, row->vocab});
+  draw_place end = cut;
   while (tries-- > 0) {
-    draw_place drawn = search(row, cut);
-    if (top_p >= 1.0 || draw_in_top_p(row, drawn, top_p, &base)) return drawn.token;
-    cut = drawn;
+    podium at = search(row, cut, what == MARGIN);
+    double distance = at.best.perturbed - at.second.perturbed;
+    /* Of the two the one that is later in the order: if top-p keeps it, it keeps the other. */
+    draw_place last = place_of(at.best);
+    if (at.second.token < 0 || distance >= MOST_MARGIN)
+      distance = MOST_MARGIN;
+    else if (draw_is_before(at.best.score, at.best.token, place_of(at.second)))
+      last = place_of(at.second);
+    if (top_p >= 1.0 || draw_in_top_p(row, last, top_p, &base)) {
+      if (what == MARGIN) *score = margin_of(distance);
+      if (what == SURPRISAL)
+        *score = surprisal_of(at.best.score, draw_mass_kept(row, end, top_p, base));
+      return at.best.token;
+    }
+    cut = last;
   }
   return UNDECIDED;
 }
@@ -132,7 +213,7 @@ static int64_t draw_one(draw_row *row, int64_t top_k, double top_p, float log_mi
 typedef struct {
   const char *logits;
   int64_t row_bytes, vocab, tries;
-  int32_t dtype;
+  int32_t dtype, what;
   const int64_t *places;
   const uint64_t *seeds;
   const int64_t *positions;
@@ -142,6 +223,7 @@ typedef struct {
   const float *log_min_p;
   char *scratch;
   int64_t *tokens;
+  float *scores;
 } call;
 
 /* Bytes of scratch memory for each thread. */
@@ -167,24 +249,46 @@ static void draw_rows(void *ctx, int64_t begin, int64_t end, int32_t thread) {
         .list = scratch + 2 * padded,
         .ids = (int32_t *)(scratch + 2 * padded + chunks * CHUNK + 16),
     };
-    the->tokens[r] = draw_one(&row, the->top_k[r], the->top_p[r], the->log_min_p[r], the->tries);
+    float score;
+    the->tokens[r] = draw_one(&row, the->top_k[r], the->top_p[r], the->log_min_p[r], the->tries,
+                              the->what, &score);
+    if (the->scores) the->scores[r] = score;
   }
 }
 
 /* logits: vectors of `vocab` elements of a dtype, `stride` elements apart. The arrays: [rows].
  * places: the vector of each row. temperatures: 0 is greedy. top_k 0, top_p 1 and log_min_p -inf are
  * "off". tries: draws per row until top-p keeps one. scratch: of md_draw_scratch for each thread.
- * tokens: ids; -1: no distribution; -2: not decided here. */
+ * tokens: ids; -1: no distribution; -2: not decided here. what: the score, 0 none, 1 best less
+ * second-best perturbed score, 2 -log q. scores: [rows], 0 where there is no token; null: none. */
 MD_EXPORT int32_t md_draw(md_pool *pool, const void *logits, int32_t dtype, int64_t stride,
                           int64_t vocab, int64_t rows, const int64_t *places,
                           const uint64_t *seeds, const int64_t *positions,
                           const float *temperatures, const int64_t *top_k, const double *top_p,
-                          const float *log_min_p, int64_t tries, void *scratch, int64_t *tokens) {
+                          const float *log_min_p, int64_t tries, void *scratch, int64_t *tokens,
+                          int32_t what, float *scores) {
   if (dtype != MD_FLOAT32 && dtype != MD_BFLOAT16) return MD_BAD_DTYPE;
   if (rows < 0 || vocab < 1 || vocab > INT32_MAX - CHUNK || stride < 0) return MD_BAD_ARGUMENT;
+  if (what < NO_SCORE || what > SURPRISAL || (what != NO_SCORE && !scores)) return MD_BAD_ARGUMENT;
   int64_t size = dtype == MD_BFLOAT16 ? 2 : 4;
-  call the = {logits,       stride * size, vocab, tries, dtype,     places,  seeds,
-              positions,    temperatures,  top_k, top_p, log_min_p, scratch, tokens};
+  call the = {
+      .logits = logits,
+      .row_bytes = stride * size,
+      .vocab = vocab,
+      .tries = tries,
+      .dtype = dtype,
+      .what = what,
+      .places = places,
+      .seeds = seeds,
+      .positions = positions,
+      .temperatures = temperatures,
+      .top_k = top_k,
+      .top_p = top_p,
+      .log_min_p = log_min_p,
+      .scratch = scratch,
+      .tokens = tokens,
+      .scores = scores,
+  };
   md_parallel(pool, draw_rows, &the, rows, 4);
   return MD_OK;
 }

@@ -65,4 +65,7 @@ int64_t draw_mass_before(const draw_row *row, draw_place place);
  * A negative `*base` stands for the mass of all tokens; it is found if it has to be known. */
 int draw_in_top_p(const draw_row *row, draw_place place, double p, int64_t *base);
 
+/* The mass of what top-p keeps of the tokens before a place. `base` as above. */
+int64_t draw_mass_kept(const draw_row *row, draw_place end, double p, int64_t base);
+
 #endif

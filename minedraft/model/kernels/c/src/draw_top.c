@@ -113,3 +113,36 @@ int draw_in_top_p(const draw_row *row, draw_place place, double p, int64_t *base
   *base = mass_total(sums.all, sums.vectors);
   return before < (double)*base * p;
 }
+
+int64_t draw_mass_kept(const draw_row *row, draw_place end, double p, int64_t base) {
+  int64_t kept = draw_mass_before(row, end), best = (int64_t)1 << 40;
+  if (p >= 1.0) return kept;
+  if (base < 0) base = draw_mass_before(row, (draw_place){-__builtin_inff(), 0});
+  double target = (double)base * p;
+  /* The score at which the nucleus ends: the largest that it takes to reach the target. */
+  uint32_t low = 0, high = 0x42000000; /* magnitudes; from -32 down no token has a mass */
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2, pattern = middle | 0x80000000u;
+    draw_place place = {0.0f, row->vocab};
+    memcpy(&place.score, &pattern, 4);
+    if ((double)draw_mass_before(row, place) >= target)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  uint32_t pattern = high | 0x80000000u;
+  draw_place place = {0.0f, 0};
+  memcpy(&place.score, &pattern, 4);
+  /* Of the tokens with that score, as many as it takes. */
+  int64_t nucleus = draw_mass_before(row, place);
+  float weights[16];
+  v16_store(weights, mass_weights(v16_set(place.score)));
+  int64_t each = (int64_t)((double)weights[0] * 0x1p40 + 0.5);
+  double lacks = target - (double)nucleus;
+  if (each > 0 && lacks > 0.0) {
+    int64_t count = (int64_t)(lacks / (double)each);
+    nucleus += each * (count + ((double)count * (double)each < lacks));
+  }
+  if (nucleus < best) nucleus = best; /* the best token always stays */
+  return nucleus < kept ? nucleus : kept;
+}

@@ -16,8 +16,8 @@ def test_it_never_proposes_what_the_model_says():
 
 def test_it_proposes_a_token_of_the_vocabulary():
     proposer = AntiOracleProposer(context())
-    assert proposer.impose(drafting(), 7) == 8
-    assert proposer.impose(drafting(), VOCAB - 1) == 0
+    assert proposer.impose(drafting(), 7).token == 8
+    assert proposer.impose(drafting(), VOCAB - 1).token == 0
 
 
 def test_a_token_that_was_not_drawn_is_a_proposal_of_its_own():

@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from minedraft.services.drafter.proposers.synthetic import SyntheticProposer
-from minedraft.types import DebugOptions, RowParams
+from minedraft.plans import Score
+from minedraft.services.drafter.proposers.synthetic import (
+    MARGIN_AUC,
+    SURPRISAL_AUC,
+    SyntheticProposer,
+    score_of,
+)
+from minedraft.types import MAX_MARGIN, DebugOptions, RowParams
 from tests.draft_world import Drafter, context, drafting, opened, row
 from tests.fake_runner import VOCAB, continuation
 
@@ -48,11 +56,11 @@ def test_it_throws_its_coin_for_the_absolute_position():
 
 @pytest.mark.parametrize(("coin", "want"), [(0.0, 11), (0.69, 11), (0.7, 12), (0.99, 12)])
 def test_it_is_right_when_the_coin_falls_under_the_acceptance(coin, want):
-    assert imposed(3, (10,), acceptance=0.7, coin=coin) == want
+    assert imposed(3, (10,), acceptance=0.7, coin=coin).token == want
 
 
 def test_a_wrong_token_stays_in_the_vocabulary():
-    assert imposed(3, reference=(VOCAB - 1,), acceptance=0.0) == 0
+    assert imposed(3, reference=(VOCAB - 1,), acceptance=0.0).token == 0
 
 
 def test_without_a_reference_it_is_a_model():
@@ -84,3 +92,30 @@ def test_an_imposed_token_is_a_proposal_of_its_own_also_when_it_is_the_drawn_one
     sent = given.packets[0].rows[0]
     assert sent.token_ids == reference
     assert sent.q == tuple(((token,), (1.0,)) for token in reference)
+
+
+@pytest.mark.parametrize(
+    ("score", "auc", "most"),
+    [(Score.MARGIN, MARGIN_AUC, MAX_MARGIN), (Score.SURPRISAL, 1 - SURPRISAL_AUC, math.inf)],
+)
+def test_its_scores_know_as_much_of_the_outcome_as_they_say(score, auc, most):
+    right, wrong = (
+        [score_of((n + 0.5) / 300, score, is_right=is_right) for n in range(300)]
+        for is_right in (True, False)
+    )
+    assert all(0 <= value <= most for value in right + wrong)
+    higher = sum((a > b) + (a == b) / 2 for a in right for b in wrong) / 300**2
+    assert higher == pytest.approx(auc, abs=0.01)
+
+
+def test_a_score_is_of_its_position_and_independent_of_the_coin():
+    debug = DebugOptions(reference_token_ids=tuple(range(8)), synthetic_acceptance=0.5)
+    scores = []
+    for coin in (0.1, 0.2, 0.1):
+        item = drafting((5,), debug=debug)
+        item.score = Score.MARGIN
+        proposer = SyntheticProposer(context(), coin=lambda *_, coin=coin: coin)
+        scores.append(proposer.impose(item, 3).score)
+    assert scores[0] == scores[1] == scores[2], "the coin has a say in it by which side it fell on"
+    item.add(5)
+    assert proposer.impose(item, 3).score != scores[0]

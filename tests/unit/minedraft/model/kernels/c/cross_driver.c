@@ -23,7 +23,7 @@ int32_t md_attend(md_pool *, const md_layer *, const md_step *, const void *, in
 int64_t md_draw_scratch(int64_t);
 int32_t md_draw(md_pool *, const void *, int32_t, int64_t, int64_t, int64_t, const int64_t *,
                 const uint64_t *, const int64_t *, const float *, const int64_t *, const double *,
-                const float *, int64_t, void *, int64_t *);
+                const float *, int64_t, void *, int64_t *, int32_t, float *);
 
 static uint32_t state = 1;
 
@@ -114,9 +114,13 @@ static void draws(void) {
   double top_p[ROWS] = {1.0, 1.0, 0.9, 0.95};
   void *scratch = numbers(md_draw_scratch(V) / 4 + 16, 0);
   float *logits = numbers(ROWS * V, 0);
-  int32_t code = md_draw(NULL, logits, 0, V, V, ROWS, places, seeds, positions,
-                         temperatures, top_k, top_p, log_min_p, 64, scratch, found);
-  say("draw", code, found, sizeof found);
+  for (int32_t what = 0; what < 3; what++) {
+    float scores[ROWS] = {0};
+    int32_t code = md_draw(NULL, logits, 0, V, V, ROWS, places, seeds, positions, temperatures,
+                           top_k, top_p, log_min_p, 64, scratch, found, what, scores);
+    say("draw", code, found, sizeof found);
+    say("scores", code, scores, sizeof scores);
+  }
 }
 
 int main(void) {

@@ -13,7 +13,7 @@ int32_t md_draw(md_pool *pool, const void *logits, int32_t dtype, int64_t stride
                 int64_t rows, const int64_t *places, const uint64_t *seeds,
                 const int64_t *positions, const float *temperatures, const int64_t *top_k,
                 const double *top_p, const float *log_min_p, int64_t tries, void *scratch,
-                int64_t *tokens);
+                int64_t *tokens, int32_t what, float *scores);
 
 /* Perturbed scores of the tokens of a group, 64 of them, all of score 0; and a bound of them. */
 MD_EXPORT void drive_noise(uint64_t seed, int64_t position, int64_t group, double *perturbed,
@@ -42,7 +42,7 @@ MD_EXPORT int64_t drive_masses(const float *scores, int64_t count, float *weight
 }
 
 /* Draws from vocabularies of 1 to `most` tokens, with nothing behind any array. Returns how many
- * tokens are none of the vocabulary. */
+ * tokens are none of the vocabulary, and scores none at all. */
 MD_EXPORT int64_t drive_edges(int64_t most) {
   enum { ROWS = 6 };
   static const float temperatures[ROWS] = {0.0f, 1.0f, 0.8f, 0.8f, 0.8f, 2.0f};
@@ -56,7 +56,7 @@ MD_EXPORT int64_t drive_edges(int64_t most) {
       void *scratch = malloc((size_t)md_draw_scratch(vocab));
       int64_t *places = malloc(8 * ROWS), *tokens = malloc(8 * ROWS);
       uint64_t *seeds = malloc(8 * ROWS);
-      float *log_min_p = malloc(4 * ROWS);
+      float *log_min_p = malloc(4 * ROWS), *scores = malloc(4 * ROWS);
       for (int64_t i = 0; i < vocab * ROWS; i++) {
         float x = (float)(noise_bits(7, (uint64_t)i) % 1000) / 100.0f;
         uint32_t bits;
@@ -71,10 +71,14 @@ MD_EXPORT int64_t drive_edges(int64_t most) {
         seeds[r] = (uint64_t)vocab;
         log_min_p[r] = r == ROWS - 1 ? -3.0f : -__builtin_inff();
       }
-      md_draw(NULL, logits, dtype, vocab, vocab, ROWS, places, seeds, places, temperatures, top_k,
-              top_p, log_min_p, 64, scratch, tokens);
-      for (int r = 0; r < ROWS; r++) astray += tokens[r] < 0 || tokens[r] >= vocab;
+      for (int32_t what = 0; what < 3; what++) {
+        md_draw(NULL, logits, dtype, vocab, vocab, ROWS, places, seeds, places, temperatures, top_k,
+                top_p, log_min_p, 64, scratch, tokens, what, what ? scores : NULL);
+        for (int r = 0; r < ROWS; r++) astray += tokens[r] < 0 || tokens[r] >= vocab;
+        for (int r = 0; what && r < ROWS; r++) astray += !(scores[r] >= 0.0f && scores[r] < 100.0f);
+      }
       free(logits), free(scratch), free(places), free(tokens), free(seeds), free(log_min_p);
+      free(scores);
     }
   }
   return astray;

@@ -20,6 +20,7 @@ from minedraft.model.kernels.c import compile as build
 from minedraft.model.kernels.c.cpu import NEEDS
 from minedraft.model.kernels.c.pool import Pool
 from minedraft.model.sampling_row import Position, SamplingRow
+from minedraft.model.scored_draw import draw_scored
 from minedraft.types import RowParams
 from tests.c_kernels import draw_kernel, library
 
@@ -55,6 +56,19 @@ def kernel_draw(logits, positions, kernel) -> list[int]:
     return kernel(logits, DrawRows.of(range(len(positions)), positions, CPU)).tolist()
 
 
+def check_scores(logits, positions, kernel) -> None:
+    """Scored or not, tokens are the same; scores have the bits of torch's."""
+    rows = DrawRows.of(range(len(positions)), positions, CPU)
+    for is_surprisal in (False, True):
+        tokens, scores = kernel.scored(logits, rows, is_surprisal=is_surprisal)
+        expected = draw_scored(logits, positions, is_surprisal=is_surprisal)
+        for token, score, want, want_score in zip(
+            tokens.tolist(), scores.tolist(), *expected, strict=True
+        ):
+            assert token in (want, UNDECIDED)
+            assert token == UNDECIDED or score == want_score
+
+
 @pytest.fixture(scope="module", params=ISAS)
 def kernel(request):
     return draw_kernel(request.param)
@@ -87,6 +101,7 @@ def test_tokens_are_those_of_torch(
     before = logits.clone()
     found = kernel_draw(logits, positions, kernel)
     assert found == sampling.draw(logits, positions)
+    check_scores(logits, positions, kernel)
     torch.testing.assert_close(logits, before, rtol=0, atol=0, equal_nan=True)
 
 
@@ -110,6 +125,7 @@ def test_tokens_are_those_of_torch_at_full_vocabulary(kernel, vocab_size, spread
     logits = (torch.randn(len(EVERY), vocab_size, generator=generator) * spread).bfloat16()
     positions = of(*EVERY)
     assert kernel_draw(logits, positions, kernel) == sampling.draw(logits, positions)
+    check_scores(logits, positions, kernel)
 
 
 def test_rows_are_taken_by_place_and_may_have_strides(kernel):
