@@ -165,6 +165,20 @@ class CostStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """What the policy decides."""
+
+    name: str = ""
+    note: str = ""
+    """Why it does as `fixed` does at present, for people; empty: it does not."""
+    mean_draft_tokens: float = 0.0
+    """Draft tokens per row that decodes, mean of the last steps."""
+    mean_budget: float = 0.0
+    """Drafts verified per step at the most, mean of the last steps that had such a budget; 0: none
+    had."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The state of the coordinator."""
 
@@ -191,6 +205,7 @@ class Status:
     """How requests rotate at present."""
     candidates: tuple[ShapeStatus, ...] = ()
     """Shapes that were priced at the last look; empty: it is fixed, or nothing ran yet."""
+    policy: PolicyStatus = field(default_factory=PolicyStatus)
 
     @property
     def is_idle(self) -> bool:

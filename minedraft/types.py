@@ -161,6 +161,8 @@ class Mode:
     """Draft tokens per step (k), 0..32."""
     shape: str = "fixed"
     """One of `SHAPES`."""
+    policy: str = "fixed"
+    """Decides within k how much each step drafts and verifies. In an order: empty, it stays."""
 
     @property
     def num_slots(self) -> int:

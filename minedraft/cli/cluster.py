@@ -16,6 +16,7 @@ from minedraft.cli.roles import config_class
 from minedraft.client import Client
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_ROWS
+from minedraft.policy_options import PolicyOptions
 from minedraft.security.address import check_free
 from minedraft.security.config import SecurityConfig
 from minedraft.types import Mode
@@ -73,6 +74,8 @@ class ClusterSpec:
     """Shared by all three: their certificate or token file holds every role."""
     assignment: str = "balanced"
     """Who joins which batch: one of `ASSIGNMENTS`."""
+    policies: PolicyOptions = field(default_factory=PolicyOptions)
+    """Settings of the policies; the mode names one."""
 
     def worker_cpus(self) -> tuple[str, str]:
         """Choose cores for verifier and drafter: different ones, if there are enough."""
@@ -289,6 +292,7 @@ def coordinator_settings(
         "prefix_cache": spec.prefix_cache,
         **asdict(spec.mode),
         "assignment": spec.assignment,
+        **asdict(spec.policies),
         # Room for `Admin.SetMode`: these two size the packets of the link for good.
         "max_draft_tokens": max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens),
         "max_rows": min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_ROWS),

@@ -28,6 +28,9 @@ def mode(
             help="auto: the coordinator chooses within these numbers. fixed: it does not."
         ),
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Decides how much each step drafts and verifies.")
+    ] = None,
     address: Address = DEFAULT_ADDRESS,
     *,
     http_proxy: HttpProxy = False,
@@ -39,6 +42,7 @@ def mode(
         "max_batch_size": batch,
         "num_draft_tokens": k,
         "shape": shape,
+        "policy": policy,
     }
     with connected(address, security, http_proxy=http_proxy) as client:
         changes = {name: value for name, value in given.items() if value is not None}
@@ -48,8 +52,10 @@ def mode(
             max_batch_size=wanted.max_batch_size,
             num_draft_tokens=wanted.num_draft_tokens,
             shape=wanted.shape,
+            policy=wanted.policy,
         )
     out.print(
         f"mode {wanted.name}: {wanted.num_batches} x {wanted.max_batch_size} requests, "
-        f"k = {wanted.num_draft_tokens}, shape {wanted.shape}"
+        f"k = {wanted.num_draft_tokens}, shape {wanted.shape}, "
+        f"policy {wanted.policy}"
     )

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        "serve": frozenset({"target", "draft", "pair", "mode", "shape", "batch", "k", "listen"}),
+        "serve": frozenset(
+            {"target", "draft", "pair", "mode", "shape", "policy", "batch", "k", "listen"}
+        ),
         "coordinator": frozenset(
             {"listen", "verifier", "drafters", "tokenizer", "num_batches", "max_batch_size",
-             "num_draft_tokens", "shape"}
+             "num_draft_tokens", "shape", "policy"}
         ),
         "drafter": frozenset({"model", "listen", "device", "dtype"}),
         "verifier": frozenset({"model", "listen", "device", "dtype"}),
@@ -48,6 +50,10 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Speculation": (
             "acceptance", "kind", "drafter_kind", "max_catch_up_tokens", "max_draft_tokens",
             "q_width", "model_roots", "spread", "autocorrelation",
+        ),
+        "Policies": (
+            "num_speculative_tokens_per_batch_size", "tetris_capacity", "tetris_extra_proposals",
+            "tpot_slo_ms",
         ),
         "Batches and queue": (
             "assignment", "cost_cache", "trial_s", "max_rows", "prefill_budget_tokens",

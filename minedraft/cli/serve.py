@@ -21,6 +21,7 @@ from minedraft.cli.options import DEFAULT_ADDRESS, DTYPE_HELP, KERNELS_HELP, err
 from minedraft.cpu import choose_dtype_here, remark_here
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_ROWS
+from minedraft.policy_options import PolicyOptions, check_policy
 from minedraft.security.address import check_free, check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.types import KERNELS, SHAPES, Mode
@@ -48,6 +49,10 @@ def serve(
         str,
         typer.Option(help="auto: what costs say; fixed: stay with --mode."),
     ] = "auto",
+    policy: Annotated[
+        str,
+        typer.Option(help="Decides within k how much each step drafts and verifies."),
+    ] = "fixed",
     batch: Annotated[int, typer.Option(min=1, max=MAX_ROWS, help="Most requests per batch.")] = 8,
     k: Annotated[int, typer.Option("--k", min=0, max=32, help="Draft tokens per step.")] = 4,
     dtype: Annotated[str, typer.Option(help=DTYPE_HELP)] = "auto",
@@ -83,6 +88,18 @@ def serve(
         float,
         typer.Option(min=0, help="Most time of trial steps; 0: none."),
     ] = 10.0,
+    num_speculative_tokens_per_batch_size: Annotated[
+        str, typer.Option(help="Policy schedule: JSON, k by batch size.")
+    ] = "",
+    tetris_capacity: Annotated[
+        int, typer.Option(help="Policy tetris: most drafts verified per step; 0: k per row.")
+    ] = 0,
+    tetris_extra_proposals: Annotated[
+        int, typer.Option(help="Policy tetris: draft tokens per row over k.")
+    ] = 3,
+    tpot_slo_ms: Annotated[
+        float, typer.Option(help="Longest expected time per output token; 0: none.")
+    ] = 0.0,
     security: SecurityConfig,
 ) -> None:
     """Start coordinator, drafter and verifier on this machine; Ctrl-C stops them."""
@@ -90,13 +107,17 @@ def serve(
     security.check_server("listen", listen)
     check_free("listen", listen)
     check_arithmetic(dtype, kernels)
+    policies = PolicyOptions(
+        num_speculative_tokens_per_batch_size, tetris_capacity, tetris_extra_proposals, tpot_slo_ms
+    )
+    check_policy(policy, policies, acceptance=acceptance)
     target, draft = find_models(target, draft, pair)
     if said := remark_here(dtype):
         err.print(said, soft_wrap=True)
     spec = ClusterSpec(
         target=target,
         draft=draft,
-        mode=build_mode(mode, batch, k, shape),
+        mode=build_mode(mode, batch, k, shape, policy),
         listen=listen,
         dtype=dtype,
         kernels=kernels,
@@ -112,6 +133,7 @@ def serve(
         log_dir=log_dir,
         cost_cache=cost_cache or find_cost_cache(),
         trial_s=trial_s,
+        policies=policies,
         security=security,
     )
     if spec.mode.num_draft_tokens and not draft:
@@ -211,8 +233,8 @@ def _waiting_for(spec: ClusterSpec, up: set[str]) -> str:
     return f"starting {', '.join(role for role in roles if role not in up)} ..."
 
 
-def build_mode(mode: str, batch: int, k: int, shape: str = "fixed") -> Mode:
-    """Turn `ar`, `sd` or `psd`, and who may change it, into a mode.
+def build_mode(mode: str, batch: int, k: int, shape: str = "fixed", policy: str = "fixed") -> Mode:
+    """Turn `ar`, `sd` or `psd`, who may change it, and the policy into a mode.
 
     Raises:
         ConfigError: another word, or drafts wanted but none allowed.
@@ -223,7 +245,7 @@ def build_mode(mode: str, batch: int, k: int, shape: str = "fixed") -> Mode:
         raise ConfigError(f"shape={shape!r}: want one of {', '.join(SHAPES)}")
     if mode != "ar" and k == 0:
         raise ConfigError(f"k=0: mode {mode} drafts at least one token; use --mode ar")
-    return Mode(2 if mode == "psd" else 1, batch, 0 if mode == "ar" else k, shape)
+    return Mode(2 if mode == "psd" else 1, batch, 0 if mode == "ar" else k, shape, policy)
 
 
 def check_arithmetic(dtype: str, kernels: str) -> None:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from minedraft.admin import CostStatus, Status, WorkerStatus
+from minedraft.admin import CostStatus, PolicyStatus, Status, WorkerStatus
 from minedraft.cli.console import cell
 from minedraft.cli.options import DEFAULT_ADDRESS, Address, HttpProxy, connected, out
 from minedraft.security.config import SecurityConfig
@@ -54,7 +54,7 @@ def view(status: Status, address: str) -> Group:
         f"{status.num_waiting} waiting; KV blocks {status.num_blocks_used} of {status.num_blocks}, "
         f"{status.num_blocks_cached} more cached"
     )
-    shape = Text("\n").join(cell(line) for line in _shape(status))
+    shape = Text("\n").join(cell(line) for line in (*_shape(status), *_policy(status.policy)))
     totals = Text("\n").join(cell(line) for line in _totals(status))
     return Group(Text(head), shape, _workers(status), _batches(status), totals)
 
@@ -115,6 +115,18 @@ def _shape(status: Status) -> list[str]:
             f"rotate, {counters.num_fallback_steps} took turns ({share:.1%})"
         )
     return lines
+
+
+def _policy(policy: PolicyStatus) -> list[str]:
+    """Say what the policy decides."""
+    if not policy.name:
+        return []
+    parts = [f"policy {policy.name}: {policy.mean_draft_tokens:.1f} drafts per row"]
+    if policy.mean_budget:
+        parts.append(f"{policy.mean_budget:.1f} verified per step")
+    if policy.note:
+        parts.append(f"as fixed: {policy.note}")
+    return [", ".join(parts)]
 
 
 def _batches(status: Status) -> Table:

@@ -243,6 +243,7 @@ class Client:
         max_batch_size: int,
         num_draft_tokens: int,
         shape: str = "fixed",
+        policy: str = "",
     ) -> None:
         """Set the mode: AR is (1, m, 0), SD is (1, m, k), PSD is (2, m, k).
 
@@ -251,11 +252,12 @@ class Client:
             max_batch_size: Most requests per batch, 1..1024.
             num_draft_tokens: k, 0..32.
             shape: `fixed`, or `auto`: the coordinator chooses within these numbers.
+            policy: Decides, within k, how much each step drafts and verifies; empty: it stays.
 
         Raises:
-            InvalidRequestError: a number out of its range.
+            InvalidRequestError: a number out of its range, or a policy that this service has not.
         """
-        mode = Mode(num_batches, max_batch_size, num_draft_tokens, shape)
+        mode = Mode(num_batches, max_batch_size, num_draft_tokens, shape, policy)
         await self._stub.set_mode(mode, timeout_s=_CALL_TIMEOUT_S)
 
     async def swap_drafter(

@@ -193,6 +193,7 @@ class SyncClient:
         max_batch_size: int,
         num_draft_tokens: int,
         shape: str = "fixed",
+        policy: str = "",
     ) -> None:
         """As `Client.set_mode`."""
         self._run(
@@ -201,6 +202,7 @@ class SyncClient:
                 max_batch_size=max_batch_size,
                 num_draft_tokens=num_draft_tokens,
                 shape=shape,
+                policy=policy,
             )
         )
 

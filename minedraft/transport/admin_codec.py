@@ -8,6 +8,7 @@ from minedraft.admin import (
     BatchStatus,
     CostStatus,
     Counters,
+    PolicyStatus,
     ShapeStatus,
     Span,
     Status,
@@ -45,12 +46,13 @@ def mode_to_proto(mode: Mode) -> admin_pb2.SetModeRequest:
 def mode_from_proto(
     message: admin_pb2.SetModeRequest | generation_pb2.GetServerInfoResponse,
 ) -> Mode:
-    """Message -> Mode; a caller that knows no shapes means a fixed one."""
+    """Message -> Mode; a caller that knows no shapes means a fixed one, the policy may stay."""
     return Mode(
         message.num_batches,
         message.max_batch_size,
         message.num_draft_tokens,
         message.shape or "fixed",
+        message.policy,
     )
 
 
@@ -86,6 +88,9 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         ),
         shape=_shape_to_proto(status.shape),
         candidates=[_shape_to_proto(shape) for shape in status.candidates],
+        policy=admin_pb2.PolicyStatus(
+            **{name: getattr(status.policy, name) for name in PolicyStatus.__slots__}
+        ),
     )
 
 
@@ -116,6 +121,7 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         costs=CostStatus(*(getattr(message.costs, name) for name in CostStatus.__slots__)),
         shape=_shape_from_proto(message.shape),
         candidates=tuple(_shape_from_proto(shape) for shape in message.candidates),
+        policy=PolicyStatus(*(getattr(message.policy, name) for name in PolicyStatus.__slots__)),
     )
 
 

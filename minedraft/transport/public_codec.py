@@ -215,6 +215,7 @@ def server_info_to_proto(info: ServerInfo) -> generation_pb2.GetServerInfoRespon
         acceptance=info.acceptance,
         takes_debug_requests=info.takes_debug_requests,
         shape=info.mode.shape,
+        policy=info.mode.policy,
     )
 
 

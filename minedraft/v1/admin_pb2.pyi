@@ -131,8 +131,20 @@ class CostStatus(_message.Message):
     trial_ns: int
     def __init__(self, target: _Optional[str] = ..., draft: _Optional[str] = ..., num_trials: _Optional[int] = ..., num_trials_over: _Optional[int] = ..., trial_ns: _Optional[int] = ...) -> None: ...
 
+class PolicyStatus(_message.Message):
+    __slots__ = ("name", "note", "mean_draft_tokens", "mean_budget")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MEAN_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    note: str
+    mean_draft_tokens: float
+    mean_budget: float
+    def __init__(self, name: _Optional[str] = ..., note: _Optional[str] = ..., mean_draft_tokens: _Optional[float] = ..., mean_budget: _Optional[float] = ...) -> None: ...
+
 class GetStatusResponse(_message.Message):
-    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs", "shape", "candidates")
+    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs", "shape", "candidates", "policy")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +162,7 @@ class GetStatusResponse(_message.Message):
     COSTS_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     mode: SetModeRequest
     batches: _containers.RepeatedCompositeFieldContainer[BatchStatus]
@@ -167,19 +180,22 @@ class GetStatusResponse(_message.Message):
     costs: CostStatus
     shape: Shape
     candidates: _containers.RepeatedCompositeFieldContainer[Shape]
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., candidates: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ...) -> None: ...
+    policy: PolicyStatus
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., candidates: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ...) -> None: ...
 
 class SetModeRequest(_message.Message):
-    __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens", "shape")
+    __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens", "shape", "policy")
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     num_batches: int
     max_batch_size: int
     num_draft_tokens: int
     shape: str
-    def __init__(self, num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., shape: _Optional[str] = ...) -> None: ...
+    policy: str
+    def __init__(self, num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., shape: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class SetModeResponse(_message.Message):
     __slots__ = ()

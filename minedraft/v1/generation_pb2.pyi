@@ -243,7 +243,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("identity", "num_batches", "max_batch_size", "num_draft_tokens", "max_waiting_requests", "acceptance", "takes_debug_requests", "shape")
+    __slots__ = ("identity", "num_batches", "max_batch_size", "num_draft_tokens", "max_waiting_requests", "acceptance", "takes_debug_requests", "shape", "policy")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,7 @@ class GetServerInfoResponse(_message.Message):
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     TAKES_DEBUG_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     num_batches: int
     max_batch_size: int
@@ -260,4 +261,5 @@ class GetServerInfoResponse(_message.Message):
     acceptance: str
     takes_debug_requests: bool
     shape: str
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., max_waiting_requests: _Optional[int] = ..., acceptance: _Optional[str] = ..., takes_debug_requests: bool = ..., shape: _Optional[str] = ...) -> None: ...
+    policy: str
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., num_batches: _Optional[int] = ..., max_batch_size: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., max_waiting_requests: _Optional[int] = ..., acceptance: _Optional[str] = ..., takes_debug_requests: bool = ..., shape: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...

@@ -64,7 +64,13 @@ async def run(
                     remedy="restart with --tokenizer DIR")  # fmt: skip
     if config.debug_requests:
         log.warning("debug.enabled", effect="requests may tell test drafters what to propose")
-    mode = Mode(config.num_batches, config.max_batch_size, config.num_draft_tokens, config.shape)
+    mode = Mode(
+        config.num_batches,
+        config.max_batch_size,
+        config.num_draft_tokens,
+        config.shape,
+        config.policy,
+    )
     core = Core(
         mode,
         prefill_budget_tokens=config.prefill_budget_tokens,
@@ -75,6 +81,7 @@ async def run(
         trial_s=config.trial_s,
         max_rows=config.max_rows,
         assignment=config.assignment,
+        policy_options=config.policies,
     )
     engine = Engine(core, Timeline())
     identity = draw_identity()

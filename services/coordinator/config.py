@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from minedraft.errors import ConfigError
 from minedraft.packets.spec import Transport
 from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
+from minedraft.policy_options import PolicyOptions, check_length, check_policy
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
 from minedraft.types import ASSIGNMENTS, SHAPES
@@ -45,6 +46,9 @@ class CoordinatorConfig:
     """Draft tokens per step (k)."""
     shape: str = "auto"
     """auto: begin so, then as measured costs say, for as many requests at once. fixed: stay so."""
+    policy: str = "fixed"
+    """Decides within k how much each step drafts and verifies: fixed, schedule, goodput."""
+    policies: PolicyOptions = field(default_factory=PolicyOptions)
     assignment: str = ASSIGNMENTS[0]
     """balanced: batches stay equally large. paper: MineDraft's own rules, with `--shape fixed`."""
     max_draft_tokens: int = 16
@@ -93,6 +97,10 @@ class CoordinatorConfig:
         _range("max_draft_tokens", self.max_draft_tokens, 1, MAX_DRAFT_TOKENS)
         _range("num_draft_tokens", self.num_draft_tokens, 0, self.max_draft_tokens)
         _choice("shape", self.shape, SHAPES)
+        check_policy(self.policy, self.policies)
+        check_length(
+            self.policy, self.policies, k=self.num_draft_tokens, most=self.max_draft_tokens
+        )
         _choice("assignment", self.assignment, ASSIGNMENTS)
         check_assignment(self.assignment, self.num_batches, self.shape)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)

@@ -231,6 +231,7 @@ class Handler:
             num_log_lines_dropped=logs.num_dropped(),
             swaps=self._swapper.status,
             costs=core.trials.status(),
+            policy=core.decider.status(),
             shape=ShapeStatus(*core.shaper.shape),
             candidates=tuple(
                 ShapeStatus(*shape, tokens_per_s)
@@ -242,8 +243,8 @@ class Handler:
         """Change the mode while requests run.
 
         Raises:
-            InvalidRequestError: a number is out of range, or the rules of assignment have no such
-                shape.
+            InvalidRequestError: a number is out of range, the rules of assignment have no such
+                shape, or this service has no such policy.
         """
         _range("num_batches", mode.num_batches, 1, MAX_BATCHES)
         _range("max_batch_size", mode.max_batch_size, 1, self._config.max_rows)
@@ -256,6 +257,14 @@ class Handler:
             check_assignment(self._config.assignment, mode.num_batches, mode.shape)
         except ConfigError as err:
             raise InvalidRequestError(str(err), field="shape") from None
+        try:
+            self._engine.core.decider.check(
+                mode,
+                acceptance=self._membership.acceptance,
+                max_draft_tokens=self._config.max_draft_tokens,
+            )
+        except ConfigError as err:
+            raise InvalidRequestError(str(err), field="policy") from None
         self._engine.core.set_mode(mode)
         self._engine.schedule()
 

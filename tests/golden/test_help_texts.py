@@ -14,7 +14,7 @@ from minedraft.cli.main import app
 
 COMMANDS = ("serve", "coordinator", "drafter", "verifier", "generate", "chat", "bench",
             "drafter swap", "mode", "status", "timeline", "simulate")  # fmt: skip
-MOST_LINES = {"serve": 60, "coordinator": 90}
+MOST_LINES = {"serve": 72, "coordinator": 100}
 _FILES = Path(__file__).parent / "help"
 
 

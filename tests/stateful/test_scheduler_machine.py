@@ -13,9 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from minedraft.policy_options import PolicyOptions
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.costs import Costs
-from minedraft.services.coordinator.core.policies.fixed import Fixed
+from minedraft.services.coordinator.core.decider import Decider
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step_view import Limits
@@ -123,7 +124,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             entry.fed += chunk
 
         pool = Coins(blocked, num_fit)
-        rows = Scheduler(Fixed(), pool, Costs()).schedule(
+        rows = Scheduler(Decider("fixed", PolicyOptions()), pool, Costs()).schedule(
             0, [self.requests[i] for i in live], limits
         )
         assert pool.calls == asked + asked_drafts

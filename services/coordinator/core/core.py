@@ -12,19 +12,21 @@ MineDraft's rotation; with one it is sequential speculation; with k = 0 it is pl
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minedraft.plans import MAX_ROWS
+from minedraft.policy_options import PolicyOptions
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.answers import read_answer
 from minedraft.services.coordinator.core.capacity import check_ids, check_queue, fits, too_large
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
+from minedraft.services.coordinator.core.decider import Decider
 from minedraft.services.coordinator.core.facts import Facts
 from minedraft.services.coordinator.core.outcome import ERROR, settle
 from minedraft.services.coordinator.core.planner import Planner
-from minedraft.services.coordinator.core.policy import policy_named
 from minedraft.services.coordinator.core.prefill_budget import DEFAULT_STALL
 from minedraft.services.coordinator.core.request import Event, Phase, advance_all
 from minedraft.services.coordinator.core.request_table import RequestTable
@@ -53,7 +55,8 @@ class Core(Facts):
         prefill_budget_tokens: Most prompt tokens in one step.
         prefill_stall: Times that a step may take as long because of them; >= 1.
         max_waiting: Longest queue.
-        policy: Name of what decides how many tokens each request drafts and feeds in a step.
+        policy_options: Settings of the policies, which decide how many tokens each request drafts
+            and feeds in a step; the mode names one.
         step_timeout_s: What a worker may take for a step; bounds the wait for drafts.
         prefix_cache: Whether requests that begin alike share blocks.
         trial_s: Device time of trial steps, which measure costs while idle; 0: none.
@@ -68,7 +71,7 @@ class Core(Facts):
         prefill_budget_tokens: int = 512,
         prefill_stall: float = DEFAULT_STALL,
         max_waiting: int = 1024,
-        policy: str = "fixed",
+        policy_options: PolicyOptions | None = None,
         step_timeout_s: float = math.inf,
         prefix_cache: bool = True,
         trial_s: float = 0.0,
@@ -83,6 +86,8 @@ class Core(Facts):
         """Draft sources. Read only: what happens to them is told by the methods below."""
         self._deaths = Deaths()
         self._costs = Costs(step_timeout_s)
+        self.decider = Decider(mode.policy, policy_options or PolicyOptions())
+        """The policy. Read only: a mode is set below."""
         self.shaper = Shaper(mode, self._costs, max_rows=max_rows)
         """The shape. Read only: a mode is set below."""
         self._planner = Planner(
@@ -91,7 +96,7 @@ class Core(Facts):
             self._deaths,
             costs=self._costs,
             shaper=self.shaper,
-            policy=policy_named(policy),
+            decider=self.decider,
             prefill_budget_tokens=prefill_budget_tokens,
             prefill_stall=prefill_stall,
         )
@@ -331,8 +336,14 @@ class Core(Facts):
         return self._costs
 
     def set_mode(self, mode: Mode) -> None:
-        """Change the mode while requests run: members move at their batches' sync points."""
-        self.shaper.set_mode(mode)
+        """Change the mode while requests run: members move at their batches' sync points.
+
+        Raises:
+            ConfigError: there is no such policy, or it lacks a setting.
+        """
+        if mode.policy and mode.policy != self.decider.name:
+            self.decider.set(mode.policy)
+        self.shaper.set_mode(replace(mode, policy=self.decider.name))
         self._planner.reshape()
 
     def check(self) -> None:

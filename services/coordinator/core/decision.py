@@ -24,6 +24,15 @@ class Decision:
     prefill_budget_tokens: int
     """Most prompt tokens of all members together; they get it oldest first."""
 
+    @classmethod
+    def drafting(cls, view: StepView, num_draft_tokens: list[int] | None) -> Decision:
+        """Draft so much; feed prompts as fast as the budget allows."""
+        return cls(
+            num_draft_tokens,
+            [member.num_missing_tokens for member in view.prefilling],
+            view.limits.prefill_budget_tokens,
+        )
+
     def bounded_by(self, view: StepView) -> Decision:
         """The same, within what each member wants and has room for, and the limits of the step."""
         most = view.most_draft_tokens

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.deaths import Deaths
+    from minedraft.services.coordinator.core.decider import Decider
     from minedraft.services.coordinator.core.draft_source import DraftSource
-    from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request_table import RequestTable
     from minedraft.services.coordinator.core.shaper import Shaper
     from minedraft.services.coordinator.core.shapes import Load
@@ -48,7 +48,7 @@ class Planner:
         deaths: Who must have the verifier to itself.
         costs: What is known of steps.
         shaper: Decides how many batches there are, and whether they draft.
-        policy: Decides how many tokens each request drafts and feeds.
+        decider: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
         prefill_stall: Times that a step may take as long because of them; >= 1.
     """
@@ -61,7 +61,7 @@ class Planner:
         *,
         costs: Costs,
         shaper: Shaper,
-        policy: StepPolicy,
+        decider: Decider,
         prefill_budget_tokens: int,
         prefill_stall: float,
     ) -> None:
@@ -70,7 +70,8 @@ class Planner:
         self._deaths = deaths
         self._costs = costs
         self._shaper = shaper
-        self._scheduler = Scheduler(policy, table, costs, prefill_stall=prefill_stall)
+        self._decider = decider
+        self._scheduler = Scheduler(decider, table, costs, prefill_stall=prefill_stall)
         self._prefill_budget = prefill_budget_tokens
         self.reserved = Reserved()
         """Peaks of the pool. Read only."""
@@ -138,7 +139,8 @@ class Planner:
 
     def _load(self) -> Load:
         running = (r for r in self._table.live.values() if r.phase is not Phase.WAITING)
-        return load_of(running, self._shaper.mode.num_draft_tokens)
+        k = self._decider.typical_draft_tokens(self._shaper.mode.num_draft_tokens)
+        return load_of(running, k)
 
     def _plan_batch(self, batch: int, verifier: ModelInfo) -> Iterator[Plans]:
         table = self._table
@@ -173,12 +175,14 @@ class Planner:
 
     def _limits(self, k: int, verifier: ModelInfo, drafter: DraftSource | None) -> Limits:
         return Limits(
-            num_draft_tokens=k if drafter else 0,
+            num_draft_tokens=self._decider.most_draft_tokens(k) if drafter else 0,
             prefill_budget_tokens=self._prefill_budget,
             max_model_len=verifier.max_model_len,
             drafter_max_len=drafter.model.max_model_len if drafter else 0,
             drafter_vocab_size=drafter.model.vocab_size if drafter else 0,
             source=drafter.source_id if drafter else 0,
+            num_batches=min(self._table.batches.num_batches, max(self._table.num_running, 1)),
+            num_drafters=max(len(self._sources.able), 1),
         )
 
     def _draft_plan(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from minedraft.errors import InvalidRequestError
+from minedraft.policy_options import check_policy
 from minedraft.services.coordinator.core.policies.fixed import Fixed
+from minedraft.services.coordinator.core.policies.goodput import Goodput
+from minedraft.services.coordinator.core.policies.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from minedraft.policy_options import PolicyOptions
     from minedraft.services.coordinator.core.decision import Decision
     from minedraft.services.coordinator.core.step_view import StepView
 
@@ -22,27 +25,28 @@ class StepPolicy(Protocol):
     tokens stand is the target's. It may keep state from step to step.
     """
 
+    @property
+    def note(self) -> str:
+        """Why it does as `fixed` does at present, for people; empty: it does not."""
+
     def choose(self, view: StepView) -> Decision:
         """Decide one step, before any block is allocated for it."""
 
 
-POLICIES: Final[Mapping[str, Callable[[], StepPolicy]]] = MappingProxyType(
+POLICIES: Final[Mapping[str, Callable[[PolicyOptions], StepPolicy]]] = MappingProxyType(
     {
         "fixed": Fixed,
+        "schedule": Schedule,
+        "goodput": Goodput,
     }
 )
 
 
-def policy_named(name: str) -> StepPolicy:
+def policy_named(name: str, options: PolicyOptions) -> StepPolicy:
     """Make a policy.
 
     Raises:
-        InvalidRequestError: there is none of this name.
+        ConfigError: there is none of this name, or it lacks a setting.
     """
-    try:
-        return POLICIES[name]()
-    except KeyError:
-        known = ", ".join(sorted(POLICIES))
-        raise InvalidRequestError(
-            f"policy is {name!r}, want one of: {known}", field="policy"
-        ) from None
+    check_policy(name, options)
+    return POLICIES[name](options)

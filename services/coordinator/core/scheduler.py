@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from minedraft.prefix import PrefixCache
     from minedraft.services.coordinator.core.costs import Costs
+    from minedraft.services.coordinator.core.decider import Decider
     from minedraft.services.coordinator.core.decision import Decision
-    from minedraft.services.coordinator.core.policy import StepPolicy
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step import Step
     from minedraft.services.coordinator.core.step_view import Limits
@@ -69,16 +69,16 @@ class Scheduler:
     """See the module docstring.
 
     Args:
-        policy: Decides how many tokens each member drafts and feeds.
+        decider: Decides how many tokens each member drafts and feeds.
         pool: Has the blocks.
         costs: What is known of steps.
         prefill_stall: Times that a step may take as long because of prompts; >= 1.
     """
 
     def __init__(
-        self, policy: StepPolicy, pool: Pool, costs: Costs, *, prefill_stall: float = DEFAULT_STALL
+        self, decider: Decider, pool: Pool, costs: Costs, *, prefill_stall: float = DEFAULT_STALL
     ) -> None:
-        self._policy = policy
+        self._decider = decider
         self._pool = pool
         self._costs = costs
         self._prefill_budget = PrefillBudget(costs, prefill_stall)
@@ -99,7 +99,7 @@ class Scheduler:
         # By arrival: a budget that the first of them take every time must not starve one.
         prefilling = sorted((r for r in members if r.phase is Phase.PREFILLING), key=_by_arrival)
         view = self._view(batch, decoding, prefilling, limits)
-        decision = self._policy.choose(view).bounded_by(view)
+        decision = self._decider.choose(view)
         if prefilling:
             self._bound_prefill(decision, decoding, limits)
         decodes, prefills = self._allocate(decision, decoding, prefilling)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from minedraft.plans import MAX_DRAFT_TOKENS
+from minedraft.services.coordinator.core.solver import Legs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +32,10 @@ class Limits:
     """Ids that the drafter knows are below this."""
     source: int = 0
     """Number of the draft source of this batch; 0: there is none."""
+    num_batches: int = 1
+    """That rotate, those with members."""
+    num_drafters: int = 1
+    """That draft."""
 
 
 @dataclass(slots=True)
@@ -76,6 +81,18 @@ class StepView:
     """Positions per block."""
     most_draft_tokens: list[int]
     """Of each member that decodes: what it wants, as far as it has room for it; >= 0."""
+
+    def legs(self) -> Legs:
+        """What a step of the members that decode costs, by what is drafted and verified."""
+        limits = self.limits
+        return Legs(
+            self.costs,
+            limits.source,
+            len(self.decoding),
+            sum(member.num_committed_tokens for member in self.decoding),
+            limits.num_batches,
+            limits.num_drafters,
+        )
 
 
 class DecodingMembers(Sequence[DecodingSequence]):

@@ -201,6 +201,7 @@ class Membership:
                 known_acceptance=self.acceptance,
                 num_token_ids=self.num_token_ids,
             )
+            self.engine.core.decider.check_verifier(info.acceptance)
             async with connection.session(_HANDSHAKE_S) as answers:
                 self.model, self.acceptance = info.model, info.acceptance
                 before = member.info.identity if member.info else info.identity

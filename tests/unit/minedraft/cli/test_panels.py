@@ -122,4 +122,4 @@ def test_a_shell_completes_commands_and_options():
         return ended.stdout.split()
 
     assert complete("minedraft ser") == ["serve"]
-    assert complete("minedraft serve --num") == ["--num-blocks"]
+    assert complete("minedraft serve --num-b") == ["--num-blocks"]

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from minedraft.admin import CostStatus, Counters, ShapeStatus, Status, SwapStatus, WorkerStatus
+from minedraft.admin import (
+    CostStatus,
+    Counters,
+    ShapeStatus,
+    Status,
+    SwapStatus,
+    WorkerStatus,
+)
 from minedraft.cli.status import view
 from minedraft.plans import WorkerUsage
 from minedraft.types import Mode
@@ -28,6 +35,7 @@ def test_status_as_json_is_the_whole_status(minedraft):
         "max_batch_size": 8,
         "num_draft_tokens": 4,
         "shape": "fixed",
+        "policy": "fixed",
     }
     assert [worker["role"] for worker in document["workers"]] == ["verifier", "drafter"]
 

@@ -6,6 +6,7 @@ from minedraft.admin import (
     BatchStatus,
     CostStatus,
     Counters,
+    PolicyStatus,
     ShapeStatus,
     Span,
     Status,
@@ -51,6 +52,7 @@ def test_a_status_survives_the_wire():
         draining=True,
         rss_bytes=11,
         shape=ShapeStatus(2, 4),
+        policy=PolicyStatus("wcs", "costs are not known yet", 3.5, 20.25),
         candidates=(
             ShapeStatus(1, 0, is_wide=True, tokens_per_s=61.5),
             ShapeStatus(2, 4, tokens_per_s=0.0),
@@ -66,10 +68,10 @@ def test_a_span_survives_the_wire():
 
 
 def test_a_mode_survives_the_wire_and_names_what_does_not_fit():
-    for mode in (Mode(2, 16, 0), Mode(2, 16, 0, "auto")):
+    for mode in (Mode(2, 16, 0), Mode(2, 16, 0, "auto", "wcs")):
         assert admin_codec.mode_from_proto(admin_codec.mode_to_proto(mode)) == mode
     message = admin_pb2.SetModeRequest(num_batches=2, max_batch_size=8)
-    assert admin_codec.mode_from_proto(message) == Mode(2, 8, 0, "fixed"), "an older client"
+    assert admin_codec.mode_from_proto(message) == Mode(2, 8, 0, "fixed", ""), "an older client"
     with pytest.raises(InvalidRequestError, match="max_batch_size=-1"):
         admin_codec.mode_to_proto(Mode(1, -1, 0))
 

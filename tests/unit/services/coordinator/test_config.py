@@ -26,6 +26,7 @@ def test_the_defaults_are_a_service_on_this_machine():
         {"num_draft_tokens": -1},
         {"num_draft_tokens": 17},
         {"shape": "round"},
+        {"policy": "wise"},
         {"prefill_budget_tokens": 0},
         {"max_waiting_requests": 0},
         {"q_width": 0},

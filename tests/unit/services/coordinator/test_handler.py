@@ -361,6 +361,8 @@ async def test_status_tells_what_there_is():
         (Mode(2, 4, -1), "num_draft_tokens"),
         (Mode(2, 4, 1, "round"), "shape"),
         (Mode(2, 4, 1, "x" * 10**6), "shape"),
+        (Mode(2, 4, 1, policy="x" * 10**6), "policy"),
+        (Mode(2, 4, 1, policy="schedule"), "policy"),
     ],
 )
 async def test_a_mode_out_of_range_names_the_field(mode, field):
@@ -377,6 +379,10 @@ async def test_the_mode_changes_under_load():
     await anext(events)
     served.handler.set_mode(Mode(1, 3, 5))
     assert served.handler.server_info().mode == Mode(1, 3, 5)
+    served.handler.set_mode(Mode(1, 3, 5, policy="goodput"))
+    served.handler.set_mode(Mode(1, 3, 4, policy=""))
+    assert served.handler.server_info().mode == Mode(1, 3, 4, policy="goodput")
+    assert (await served.handler.status()).policy.name == "goodput"
     await events.aclose()
 
 

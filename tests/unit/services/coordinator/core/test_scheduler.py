@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from minedraft.policy_options import PolicyOptions
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.costs import Costs
+from minedraft.services.coordinator.core.decider import Decider
 from minedraft.services.coordinator.core.decision import Decision
-from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step import Step
@@ -81,7 +82,10 @@ class Script:
 
 
 def schedule(members, limits=LIMITS, pool=None, policy=None):
-    return Scheduler(policy or Fixed(), pool or Pool(), Costs()).schedule(0, members, limits)
+    decider = Decider("fixed", PolicyOptions())
+    if policy is not None:
+        decider._policy = policy
+    return Scheduler(decider, pool or Pool(), Costs()).schedule(0, members, limits)
 
 
 def test_a_decoding_row_feeds_its_last_token_and_its_drafts():
