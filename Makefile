@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kernels fmt lint types arch proto proto-check buf test test-fast test-avx2 \
-        test-sanitized test-gpu golden demo demo-coder bench bench-sched bench-hostile bench-faults soak docs \
+        test-sanitized test-gpu golden demo demo-coder bench bench-sched results bench-hostile bench-faults soak docs \
         hashes check clean
 
 help: ## print this list
@@ -141,6 +141,9 @@ bench: $(READY) ## the speed figures of benchmarks/, against their targets
 
 bench-sched: $(READY) ## what the scheduler promises: shapes, caches, memory, the simulator, against targets
 	$(BIN)/python benchmarks/sched.py
+
+results: $(STAMP) ## what the papers say beside theory and simulator; draws docs/results.md and its curves
+	$(BIN)/python benchmarks/results.py
 
 bench-hostile: $(READY) ## hostile callers, strangers, peers, files and networks, against targets
 	$(BIN)/python benchmarks/hostile.py --json out/bench/hostile.json

@@ -23,7 +23,7 @@ from turns import HERE
 from minedraft.bench.machine import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 DOCUMENTS = ("docs/performance.md", "docs/results.md", "README.md")
@@ -111,13 +111,58 @@ def of_sched_curve(report: Report) -> Iterator[str]:
         yield ""
 
 
+def of_paper_tables(report: Report) -> Iterator[str]:
+    """Write MineDraft's figures beside ours: one card, and from where to where the others go."""
+    yield from head("per cent over SD", "text", "MineDraft", "ours, equal batch",
+                    "ours, equal concurrency", "ours, per GPU")  # fmt: skip
+    for name, (text, theirs) in report["theirs"].items():
+        cells = []
+        for key in ("batch", "concurrency", "gpu"):
+            found = [rows[name][key] for rows in report["ours"].values() if key in rows[name]]
+            low, high = (f"{each:+.0f}" for each in (min(found, default=0), max(found, default=0)))
+            cells.append("-" if not found else low if low == high else f"{low} to {high}")
+        yield row(name, text, f"{theirs:+.1f}", *cells)
+
+
+def of_ablations(report: Report) -> Iterator[str]:
+    """Write the ablations: by drafter and k, by m, by n."""
+    drafters = report["drafters"]
+    ks = list(next(iter(drafters.values())))
+    yield from head("PSD over SD, equal batch / equal concurrency", *(f"k = {k}" for k in ks))
+    for name, found in drafters.items():
+        yield row(name, *(f"{at['psd'] / at['sd']:.2f} / {at['psd'] / at['sd_2m']:.2f}"
+                          for at in found.values()))  # fmt: skip
+    yield ""
+    yield from head(f"{report['pair']}, best k", *(f"m = {m}" for m in report["m"]))
+    yield row("equal batch", *(f"{at['batch']:.2f}" for at in report["m"].values()))
+    yield row("equal concurrency", *(f"{at['concurrency']:.2f}" for at in report["m"].values()))
+    yield ""
+    yield from head("samples per prompt, equal batch", *(f"n = {n}" for n in report["n"]))
+    yield row("PSD over SD", *(f"{found:.2f}" for found in report["n"].values()))
+
+
+def of_theory(report: Report) -> Iterator[str]:
+    """Write the computed ratios."""
+    yield from head("alpha V", *report["computed"])
+    yield row("T_SD / T_PSD", *(f"{found:.3f}" for found in report["computed"].values()))
+
+
 WRITERS: dict[str, Callable[[Report], Iterator[str]]] = {
     "step_profile": of_profile,
     "coder": of_coder,
     "sched": of_sched,
     "sched_curve": of_sched_curve,
+    "paper_tables": of_paper_tables,
+    "ablations": of_ablations,
+    "theory": of_theory,
 }
-PATHS = {"sched": "sched/all.json", "sched_curve": "sched/all.json"}
+PATHS = {
+    "sched": "sched/all.json",
+    "sched_curve": "sched/all.json",
+    "paper_tables": "results/paper_tables.json",
+    "ablations": "results/ablations.json",
+    "theory": "results/theory.json",
+}
 """Reports that are not called as their table."""
 
 
@@ -150,8 +195,12 @@ def redrawn(text: str, directory: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("documents", nargs="*", default=DOCUMENTS)
-    args = parser.parse_args()
-    for name in args.documents:
+    redraw(parser.parse_args().documents)
+
+
+def redraw(documents: Iterable[str]) -> None:
+    """Write the tables of documents anew."""
+    for name in documents:
         document = HERE / name
         text = document.read_text(encoding="utf-8")
         new = redrawn(text, OUT)

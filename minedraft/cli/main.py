@@ -21,6 +21,7 @@ from minedraft.cli import (
     generate,
     mode,
     models,
+    plan,
     serve,
     simulate,
     status,
@@ -81,6 +82,7 @@ app.command(cls=Command, rich_help_panel=_LOOK)(secured(status.status))
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(bench.bench))
 app.command(cls=Command, rich_help_panel=_LOOK)(secured(timeline.timeline))
 app.command(cls=Command, rich_help_panel=_LOOK)(simulate.simulate)
+app.command(cls=Command, rich_help_panel=_LOOK)(plan.plan)
 app.command(cls=Command, rich_help_panel=_MODELS)(models.fetch)
 app.command(cls=Command, rich_help_panel=_MODELS)(models.distill)
 add_roles(app)

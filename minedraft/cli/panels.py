@@ -31,6 +31,9 @@ _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
             {"bench", "trace", "costs", "batches", "batch", "k", "shape", "num_drafters",
              "json_file", "svg", "seed"}
         ),
+        "plan": frozenset(
+            {"target", "drafters", "gpus", "rate", "slo", "acceptance", "json_file"}
+        ),
         "generate": frozenset({"max_tokens", "temperature", "seed", "system", "as_json"}),
         "swap": frozenset({"model", "to", "replace", "timeout"}),
     }
@@ -43,7 +46,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Prompt and answer": ("chat", "stream"),
         "Requests": (
             "num_prompts", "max_prompt_chars", "synthetic_acceptance", "requests", "prompt_tokens",
-            "output_tokens", "rate", "rate_scale", "concurrency", "aborts", "max_steps",
+            "output_tokens", "rate", "rate_scale", "concurrency", "aborts", "max_steps", "context",
         ),
         "Simulated devices": ("verify_ms", "draft_ms", "hop_ms"),
         "Services of its own": ("target", "draft", "pair"),

@@ -165,7 +165,7 @@ def simulate(
     simulation.run(max_steps=max_steps)
     found = report(simulation)
     out.print(_figures(found))
-    _write_json(json_file, found.to_json())
+    write_json(json_file, found.to_json())
     _draw(svg, simulation.timeline.spans(), setup.mode)
 
 
@@ -189,7 +189,7 @@ def _replay(
             f"{each.step_over:.2f}",
         )
     out.print(table)
-    _write_json(json_file, {name: each.to_json() for name, each in replays.items()})
+    write_json(json_file, {name: each.to_json() for name, each in replays.items()})
     last = list(replays.values())[-1]
     _draw(svg, last.spans, last.measured.mode)
 
@@ -274,7 +274,12 @@ def _draw(path: Path | None, spans: Sequence[Span], mode: Mode) -> None:
         err.print(f"picture: {path}", soft_wrap=True)
 
 
-def _write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
+def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
+    """Write figures as JSON, and say where; None: nothing.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
     if path is None:
         return
     try:

@@ -96,11 +96,11 @@ def report(simulation: Simulation) -> Report:
         tokens_per_row_step=1 + _share(counters.num_accepted_tokens, drafts) if drafts else 0.0,
         verifier_busy=simulation.verifier.busy_ns / duration_ns,
         drafters_busy=drafters_ns / duration_ns / max(setup.num_drafters, 1),
-        ttft_ms_p50=_percentile(ttft, 0.5),
-        ttft_ms_p99=_percentile(ttft, 0.99),
-        tpot_ms_p50=_percentile(tpot, 0.5),
-        e2e_ms_p50=_percentile(e2e, 0.5),
-        e2e_ms_p99=_percentile(e2e, 0.99),
+        ttft_ms_p50=percentile_ms(ttft, 0.5),
+        ttft_ms_p99=percentile_ms(ttft, 0.99),
+        tpot_ms_p50=percentile_ms(tpot, 0.5),
+        e2e_ms_p50=percentile_ms(e2e, 0.5),
+        e2e_ms_p99=percentile_ms(e2e, 0.99),
         longest_gap_ms=max((each.longest_gap_ns for each in served), default=0) / 1e6,
         last_shape=ShapeStatus(*simulation.core.shaper.shape).name,
         num_shape_switches=counters.num_shape_switches,
@@ -115,8 +115,8 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _percentile(values_ns: Sequence[float], share: float) -> float:
-    """Interpolate between the two nearest values, in ms."""
+def percentile_ms(values_ns: Sequence[float], share: float) -> float:
+    """Interpolate between the two nearest values, in ms; 0 of none."""
     if not values_ns:
         return 0.0
     ordered = sorted(values_ns)

@@ -1,0 +1,1 @@
+"""What the papers say, beside what theory and the simulator say of the same question."""

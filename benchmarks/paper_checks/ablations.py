@@ -1,0 +1,48 @@
+"""What changes with the drafter, the batch size m, and the samples per prompt n. Simulated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paper_checks.pairs import KS, PAIRS, M, throughput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CARD = "A100"
+PAIR = "Qwen3-32B / 1.7B"
+SIZES = (8, 16, 32, 64)
+SAMPLES = (1, 2, 3)
+SHORT = (2, 3)
+"""The k that are best for this pair at any m; the others are left out to be quick."""
+
+
+def measure(told: Callable[[str], None] = print) -> dict[str, Any]:
+    told("ablations: drafters")
+    drafters = {
+        name: {
+            str(k): {
+                "psd": throughput(name, CARD, 2, M, k),
+                "sd": throughput(name, CARD, 1, M, k),
+                "sd_2m": throughput(name, CARD, 1, 2 * M, k),
+            }
+            for k in KS
+        }
+        for name in PAIRS
+        if name.startswith("Qwen3")
+    }
+    told("ablations: m")
+    sizes = {
+        str(m): {
+            "batch": max(_over(m, m, k) for k in SHORT),
+            "concurrency": max(_over(m, 2 * m, k) for k in SHORT),
+        }
+        for m in SIZES
+    }
+    told("ablations: n")
+    samples = {str(n): max(_over(M, M, k, n) for k in SHORT) for n in SAMPLES}
+    return {"card": CARD, "pair": PAIR, "drafters": drafters, "m": sizes, "n": samples}
+
+
+def _over(m: int, other: int, k: int, n: int = 1) -> float:
+    return throughput(PAIR, CARD, 2, m, k, n=n) / throughput(PAIR, CARD, 1, other, k, n=n)
