@@ -76,9 +76,10 @@ def _in_torch(
     greedy = [i for i, p in enumerate(positions) if p.row.params.is_greedy]
     sampled = [i for i, p in enumerate(positions) if not p.row.params.is_greedy]
     for block in blocks(greedy, logits):
-        broken |= unsound(logits, block)
         values = select(logits, block)
-        if any(positions[i].row.has_processors for i in block):
+        others = [i for i in block if positions[i].row.has_processors]
+        if others:  # they may hide what is wrong with a row
+            broken |= unsound(logits, others)
             values = values.to(torch.float32, copy=True)
             processors.apply(values, [positions[i] for i in block])
         best, largest, second = two_largest(values)
@@ -86,7 +87,11 @@ def _in_torch(
         if is_surprisal:
             relative = values.float() - largest[:, None]
             found = _surprisals(mass.totals(relative), torch.zeros_like(largest))
-        _scatter(tokens, scores, block, best, found)
+        is_sound = largest.isfinite()
+        _scatter(tokens, scores, block, best, found.where(is_sound, 0.0))
+        for i, is_fine in zip(block, is_sound.tolist(), strict=True):
+            if not is_fine and i not in others:
+                broken.add(i)
     if sampled:
         keys = keys_of([positions[i] for i in sampled], logits.device)
         kept = None

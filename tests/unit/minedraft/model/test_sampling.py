@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minedraft.errors import StateError
-from minedraft.model import noise, processors, sampling
+from minedraft.model import contenders, noise, processors, sampling
 from minedraft.model.sampling import BROKEN, Position, SamplingRow, distributions, draw_with_q
 from minedraft.model.sampling_row import Position as SamePosition
 from minedraft.types import RowParams
@@ -111,7 +111,7 @@ def test_draw_does_not_depend_on_the_block_size(draw, monkeypatch):
     logits = torch.randn(9, 3000, generator=torch.Generator().manual_seed(6)) * 2
     positions = positions_of(*MIXED)
     expected = draw(logits, positions)
-    monkeypatch.setattr(sampling, "_CPU_BLOCK", 1)
+    monkeypatch.setattr(contenders, "_CPU_BLOCK", 1)
     assert draw(logits, positions) == expected
 
 

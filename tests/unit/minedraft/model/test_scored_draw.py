@@ -141,6 +141,17 @@ def test_what_is_no_distribution_has_neither_token_nor_score(scored, odd, is_sur
 
 
 @pytest.mark.parametrize("is_surprisal", KINDS)
+def test_where_parameters_rule_out_all_that_the_model_has_the_score_is_a_number(
+    scored, is_surprisal
+):
+    logits = torch.tensor([[-math.inf, 0.0, -math.inf, -math.inf]] * 2)
+    params = [RowParams(temperature=t, bad_words=((1,),)) for t in (0.0, 1.0)]
+    tokens, scores = scored(logits, positions_of(*params), is_surprisal=is_surprisal)
+    assert tokens == sampling.draw(logits, positions_of(*params))
+    assert all(0 <= score < math.inf for score in scores)
+
+
+@pytest.mark.parametrize("is_surprisal", KINDS)
 def test_neither_mates_nor_the_maker_move_a_bit_of_a_score(is_surprisal):
     params = [
         RowParams(temperature=t, top_k=k, top_p=p, min_p=m, seed=s)

@@ -123,14 +123,24 @@ static void visit(const draw_row *row, int64_t chunk, draw_place cut, podium *at
 /* The token with the largest perturbed score before a place; there is one. With a margin also the
  * second, if it is within MOST_MARGIN. */
 static podium search(const draw_row *row, draw_place cut, int has_margin) {
-  int64_t likely = 0;
-  float most = -1.0f;
-  for (int64_t c = 0; c < row->chunks; c++)
-    if (row->bounds[c] > most && row->maxima[c] >= cut.score) most = row->bounds[c], likely = c;
+  int64_t likely = 0, next = -1; /* the chunks with the highest bounds: nearly always theirs win */
+  float most = -1.0f, more = -1.0f;
+  for (int64_t c = 0; c < row->chunks; c++) {
+    float bound = row->bounds[c];
+    if (!(bound > more && row->maxima[c] >= cut.score)) continue;
+    if (bound > most)
+      more = most, next = most < 0.0f ? -1 : likely, most = bound, likely = c;
+    else
+      more = bound, next = c;
+  }
   podium at = {{0.0, 0.0f, -1}, {0.0, 0.0f, -1}, has_margin, 0.0, 0.0f};
   visit(row, likely, cut, &at);
+  if (has_margin && next >= 0)
+    visit(row, next, cut, &at);
+  else
+    next = -1;
   for (int64_t c = 0; c < row->chunks; c++)
-    if (row->bounds[c] >= at.floor && row->maxima[c] >= cut.score && c != likely)
+    if (row->bounds[c] >= at.floor && row->maxima[c] >= cut.score && c != likely && c != next)
       visit(row, c, cut, &at);
   return at;
 }
