@@ -10,7 +10,7 @@ STACK ?= cpu
 KERNELS := minedraft/model/kernels/c
 KERNELS_STAMP := $(KERNELS)/objects/.stamp
 READY := $(STAMP) $(KERNELS_STAMP)
-EXTRAS := $(if $(filter cpu,$(STACK)),worker,$(STACK)),dev
+EXTRAS := $(if $(filter cpu,$(STACK)),worker,$(STACK)),gateway,dev
 TORCH = $(shell grep '^torch==' constraints/$(STACK).txt)
 PYTEST_ARGS ?=
 # Tests run in this many processes; 0: in one, in order.

@@ -3,7 +3,9 @@
 * MineDraftError
   x RequestError               the caller can fix it
     + InvalidRequestError        INVALID_ARGUMENT: names the field and the value
+      - TooLargeError              INVALID_ARGUMENT: over the limit of a message
     + RequestNotFoundError       NOT_FOUND
+    + ModelNotFoundError         NOT_FOUND: no model of this name is served
     + DuplicateRequestError      ALREADY_EXISTS
     + RequestAbortedError        CANCELLED
     + SupersededError            ABORTED: its caller continues it in another call
@@ -56,6 +58,16 @@ class InvalidRequestError(RequestError):
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(message)
         self.field = field
+
+
+class TooLargeError(InvalidRequestError):
+    """The request is larger than a message may be."""
+
+
+class ModelNotFoundError(RequestError):
+    """No model of the name that the request gives is served."""
+
+    status = "NOT_FOUND"
 
 
 class RequestNotFoundError(RequestError):

@@ -61,6 +61,7 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         self.cancelled = asyncio.Event()
         self.gate: asyncio.Event | None = None  # if set: every answer stops after one token
         self.error: MineDraftError | None = None
+        self.info_error: MineDraftError | None = None  # of GetModelInfo: no verifier, say
         self.events: Callable[[GenerationRequest], list[Event]] | None = None
         self.num_live = 0
         self.clock_ns = 1_000_000_000
@@ -140,6 +141,8 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         return generation_pb2.AbortResponse(num_aborted=len(request.request_ids))
 
     async def GetModelInfo(self, request, context):
+        if self.info_error is not None:
+            raise self.info_error
         return public_codec.target_info_to_proto(
             TargetInfo(self._model("fake-target"), has_chat_template=self.has_chat_template)
         )

@@ -1,4 +1,4 @@
-"""Starts and stops coordinator, drafter and verifier together, as three local processes."""
+"""Starts and stops coordinator, drafter and verifier together, and a gateway if wanted."""
 
 from __future__ import annotations
 
@@ -76,6 +76,8 @@ class ClusterSpec:
     """Who joins which batch: one of `ASSIGNMENTS`."""
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     """Settings of the policies; the mode names one."""
+    http: str = ""
+    """Where a gateway listens; empty: there is none."""
 
     def worker_cpus(self) -> tuple[str, str]:
         """Choose cores for verifier and drafter: different ones, if there are enough."""
@@ -112,6 +114,7 @@ class ClusterSpec:
             drafter_kind="model",
             mode=Mode(1, self.mode.num_slots, 0),
             listen="127.0.0.1:0",
+            http="",
             verifier_cpus=",".join(filter(None, self.worker_cpus())),
             drafter_cpus="",
             threads=min(num_threads, len(os.sched_getaffinity(0))),
@@ -122,7 +125,7 @@ class ClusterSpec:
 
 
 class Cluster:
-    """The three processes. `async with` starts and stops them.
+    """The processes. `async with` starts and stops them.
 
     Args:
         spec: What to start.
@@ -141,9 +144,13 @@ class Cluster:
         self._children: list[Child] = []  # in the order of starting
         self.log_dir = Path()
         self.address = ""
+        self.http_address = ""
+        """Of the gateway, if there is one."""
 
     async def __aenter__(self) -> Self:
         check_free("listen", self._spec.listen)
+        if self._spec.http:
+            check_free("http", self._spec.http)
         self.log_dir = await asyncio.to_thread(_make_log_dir, self._spec.log_dir)
         try:
             await self._start()
@@ -189,6 +196,8 @@ class Cluster:
         # Before models are loaded for it; where the workers are, it is told later.
         early = coordinator_settings(self._spec, "localhost:1", ())
         await asyncio.to_thread(_check, "coordinator", early)
+        if self._spec.http:
+            await asyncio.to_thread(_check, "gateway", gateway_settings(self._spec, "localhost:1"))
         workers = [await self._spawn("verifier", verifier_settings(self._spec))]
         if self._spec.draft:
             workers.append(await self._spawn("drafter", drafter_settings(self._spec)))
@@ -202,6 +211,9 @@ class Cluster:
         coordinator = await self._spawn("coordinator", settings)
         self.address = await self._ready(coordinator)
         await self._joined()
+        if self._spec.http:
+            settings = gateway_settings(self._spec, self.address)
+            self.http_address = await self._ready(await self._spawn("gateway", settings))
 
     async def _joined(self) -> None:
         """Wait until workers and link are connected to the coordinator."""
@@ -236,10 +248,10 @@ class Cluster:
         return address
 
     async def _stop(self) -> None:
-        while self._children:  # the coordinator first: it still needs the others to drain
+        while self._children:  # the last one first: it still needs the others to drain
             child = self._children.pop()
-            coordinator = child.name == "coordinator"
-            await child.stop(grace_s=_COORDINATOR_GRACE_S if coordinator else _WORKER_GRACE_S)
+            is_worker = child.name in {"drafter", "verifier"}
+            await child.stop(grace_s=_WORKER_GRACE_S if is_worker else _COORDINATOR_GRACE_S)
 
 
 def _check(role: str, settings: dict[str, Any]) -> dict[str, str]:
@@ -303,6 +315,11 @@ def coordinator_settings(
         **asdict(spec.security),
     }
     return {**settings, "link": spec.link} if spec.link else settings
+
+
+def gateway_settings(spec: ClusterSpec, coordinator: str) -> dict[str, Any]:
+    """Build the gateway's settings."""
+    return {"listen": spec.http, "coordinator": coordinator, **asdict(spec.security)}
 
 
 def _missing(status: Status) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _WORKER_PACKAGES = frozenset(
     {"filelock", "gguf", "huggingface_hub", "safetensors", "torch", "tqdm", "transformers"}
 )
+_GATEWAY_PACKAGES = frozenset({"fastapi", "httptools", "starlette", "uvicorn", "uvloop"})
 
 
 _OURS = (MineDraftError, ConfigError, OSError, MemoryError)
@@ -46,9 +47,10 @@ class CommandGroup(TyperGroup):
                 raise
             fail(in_words(ours[0]))
         except ModuleNotFoundError as err:
-            if err.name is None or err.name.partition(".")[0] not in _WORKER_PACKAGES:
+            extra = _extra_of((err.name or "").partition(".")[0])
+            if not extra:
                 raise
-            fail(f"{err.name} is not installed: pip install 'minedraft[worker]'")
+            fail(f"{err.name} is not installed: pip install 'minedraft[{extra}]'")
         except KeyboardInterrupt:
             raise typer.Exit(130) from None  # as a shell reports SIGINT
 
@@ -74,6 +76,13 @@ def in_words(err: BaseException) -> str:
     if isinstance(err, OSError) and err.strerror:
         return plain(f"{err.filename}: {err.strerror}" if err.filename else err.strerror)
     return plain(str(err) or type(err).__name__)
+
+
+def _extra_of(package: str) -> str:
+    """Return the extra that brings a package; "": none does."""
+    if package in _GATEWAY_PACKAGES:
+        return "gateway"
+    return "worker" if package in _WORKER_PACKAGES else ""
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:

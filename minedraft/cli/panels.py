@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "serve": frozenset(
-            {"target", "draft", "pair", "mode", "shape", "policy", "batch", "k", "listen"}
+            {"target", "draft", "pair", "mode", "shape", "policy", "batch", "k", "listen", "http"}
         ),
         "coordinator": frozenset(
             {"listen", "verifier", "drafters", "tokenizer", "num_batches", "max_batch_size",
@@ -26,6 +26,7 @@ _COMMON: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         ),
         "drafter": frozenset({"model", "listen", "device", "dtype"}),
         "verifier": frozenset({"model", "listen", "device", "dtype"}),
+        "gateway": frozenset({"listen", "coordinator", "served_model_name"}),
         "bench": frozenset({"prompts", "modes", "batch", "k", "max_tokens", "json_file"}),
         "simulate": frozenset(
             {"bench", "trace", "costs", "batches", "batch", "k", "shape", "num_drafters",
@@ -67,7 +68,11 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "cpus", "spare_cpus", "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
         ),
         "Token link": ("link", "link_address", "link_bind_host", "link_timeout_s"),
-        "Time limits": ("step_timeout_s", "reconnect_s", "grace_s"),
+        "Time limits": (
+            "step_timeout_s", "reconnect_s", "request_timeout_s", "comment_s", "slow_reader_s",
+            "grace_s",
+        ),
+        "HTTP": ("cors_origins", "max_body_bytes", "max_connections"),
         "Health and logs": ("health_listen", "log_dir", "log_level", "log_json", "debug_requests"),
         "Connection": ("address", "http_proxy"),
         "Security": ("tls_cert", "tls_key", "tls_ca", "token_file", "insecure"),
@@ -82,7 +87,7 @@ _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "HOST:PORT": (
             "address", "listen", "health_listen", "verifier", "drafters", "link_address", "to",
-            "replace",
+            "replace", "http", "coordinator",
         ),
         "HOST": ("link_bind_host",),
         "DIR_OR_ID": ("target", "draft", "model"),

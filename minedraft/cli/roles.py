@@ -1,4 +1,4 @@
-"""`minedraft coordinator|drafter|verifier`: runs one role; its config class has the options.
+"""`minedraft coordinator|drafter|verifier|gateway`: one role; its config class has the options.
 
 The role's code (and torch) is imported when the command runs, not before.
 """
@@ -34,6 +34,7 @@ _HELP = {
     "coordinator": "Run a coordinator, the service that clients call.",
     "drafter": "Run a drafter, the service with the draft model.",
     "verifier": "Run a verifier, the service with the target model.",
+    "gateway": "Run a gateway, the HTTP server in front of a coordinator.",
 }
 
 
@@ -100,7 +101,7 @@ def command(role: str) -> Callable[..., None]:
         json = not sys.stderr.isatty() if log_json is None else log_json
         log.configure(role, level=_level(log_level), json=json)
         config = config_options.build(settings_class, values)
-        check_ports(config.listen, config.health_listen)
+        check_ports(config.listen, getattr(config, "health_listen", None))  # a gateway has HTTP
         for found in exposed(config.security):
             structlog.get_logger(__name__).warning(
                 "credentials.exposed",
@@ -114,7 +115,8 @@ def command(role: str) -> Callable[..., None]:
         if role == "coordinator":  # strangers' messages end here; a worker's memory is its model's
             heap.give_back()
         app = importlib.import_module(f"minedraft.services.{role}.app")
-        asyncio.run(serve(cast("Run", app.run), config, parent_fd))
+        with asyncio.Runner(loop_factory=getattr(app, "new_event_loop", None)) as runner:
+            runner.run(serve(cast("Run", app.run), config, parent_fd))
 
     own = [
         _own("log_level", Annotated[str, typer.Option(help="debug, info, warning or error.")],

@@ -1,8 +1,9 @@
-"""`minedraft serve`: runs all three services on this machine until Ctrl-C."""
+"""`minedraft serve`: runs all services on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shlex
 import shutil
 import signal
@@ -60,6 +61,9 @@ def serve(
     listen: Annotated[
         str, typer.Option(envvar="MINEDRAFT_LISTEN", help="Where clients connect.")
     ] = DEFAULT_ADDRESS,
+    http: Annotated[
+        str, typer.Option(help="Where OpenAI-compatible clients connect; default: nowhere.")
+    ] = "",
     drafter_kind: Annotated[str, typer.Option(help="model, or synthetic (for bench).")] = "model",
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks per worker.")] = 1024,
     prefix_cache: Annotated[
@@ -106,6 +110,8 @@ def serve(
     check_listen("listen", listen)
     security.check_server("listen", listen)
     check_free("listen", listen)
+    if http:
+        check_http(http, security)
     check_arithmetic(dtype, kernels)
     policies = PolicyOptions(
         num_speculative_tokens_per_batch_size, tetris_capacity, tetris_extra_proposals, tpot_slo_ms
@@ -119,6 +125,7 @@ def serve(
         draft=draft,
         mode=build_mode(mode, batch, k, shape, policy),
         listen=listen,
+        http=http,
         dtype=dtype,
         kernels=kernels,
         drafter_kind=drafter_kind,
@@ -141,8 +148,33 @@ def serve(
     asyncio.run(run_until_stopped(spec))
 
 
+def check_http(http: str, security: SecurityConfig) -> None:
+    """Refuse an address for HTTP, or a missing extra, before models are loaded.
+
+    Raises:
+        ConfigError: what is wrong.
+    """
+    check_listen("http", http)
+    security.check_server("http", http)
+    check_free("http", http)
+    if importlib.util.find_spec("fastapi") is None:
+        raise ConfigError(f"http={http!r}: needs pip install 'minedraft[gateway]'")
+
+
+def curl_line(address: str, security: SecurityConfig) -> str:
+    """Return a command that shows the HTTP port at work."""
+    scheme = "https" if security.tls_cert else "http"
+    trust = f" --cacert {shlex.quote(security.tls_ca)}" if scheme == "https" else ""
+    key = " -H 'Authorization: Bearer KEY'" if security.token_file else ""
+    return (
+        f"curl {scheme}://{address}/v1/completions{trust}{key} "
+        "-H 'Content-Type: application/json' "
+        """-d '{"prompt": "Hello", "max_tokens": 32}'"""
+    )
+
+
 async def run_until_stopped(spec: ClusterSpec) -> None:
-    """Run the three services until SIGINT, SIGTERM or the death of one of them.
+    """Run the services until SIGINT, SIGTERM or the death of one of them.
 
     Raises:
         ChildError: one of them ended by itself.
@@ -170,6 +202,8 @@ async def _serve(spec: ClusterSpec) -> None:
         err.print(f"logs: {cluster.log_dir}", soft_wrap=True)
         err.print(f'serving at {cluster.address}; try: {called_as(sys.argv[0])} generate "Hello" '
                   f"-a {cluster.address}", soft_wrap=True)  # fmt: skip
+        if cluster.http_address:
+            err.print(f"HTTP: {curl_line(cluster.http_address, spec.security)}", soft_wrap=True)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(show_measuring(cluster, err), name="measuring")
@@ -229,7 +263,8 @@ class started:  # noqa: N801  # used as a function
 
 
 def _waiting_for(spec: ClusterSpec, up: set[str]) -> str:
-    roles = ["verifier", *(["drafter"] if spec.draft else []), "coordinator"]
+    more = ["gateway"] if spec.http else []
+    roles = ["verifier", *(["drafter"] if spec.draft else []), "coordinator", *more]
     return f"starting {', '.join(role for role in roles if role not in up)} ..."
 
 

@@ -41,6 +41,9 @@ class RetryPolicy:
     """Longest pause, unless the server asks for a longer one."""
     on_wait: Callable[[MineDraftError], None] | None = None
     """Called before each pause with the failure, on the client's own thread."""
+    only_after_start: bool = False
+    """Raise what fails before `Started` at once. Nothing is lost then, and the caller may have a
+    better way to wait: an HTTP server tells its own client."""
 
 
 NO_RETRIES = RetryPolicy(patience_s=0.0)
@@ -131,6 +134,8 @@ async def resuming(
                         _note(held, event)
                     yield event
         except (WorkerUnavailableError, CapacityError) as err:
+            if started is None and policy.only_after_start:
+                raise
             now = clock()
             delay_s = failures.add(err, now, jitter())
             out_of_time = timeout_s is not None and now + delay_s - began >= timeout_s

@@ -1,4 +1,4 @@
-"""One generation, delta by delta. Leaving the loop over it aborts the request."""
+"""One generation, delta by delta or event by event. Leaving the loop over it aborts the request."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class GenerationStream:
-    """Iterates once over the deltas of a request, with `async for`.
+    """Iterates once over a request: `async for` takes its deltas, `events()` all its events.
 
     The request starts with the loop. However the loop ends early (`break`, `return`, an
     exception, cancellation), the call is cancelled and the server aborts the request. Where
-    another caller aborted it, the loop raises `RequestAbortedError` after the last delta;
-    `completion` holds what there is.
+    another caller aborted it, the loop over deltas raises `RequestAbortedError` after the last
+    one; `completion` holds what there is.
 
     Args:
         request: What was asked.
@@ -58,8 +58,23 @@ class GenerationStream:
             raise PreconditionError("stream: no completion before the loop has ended")
         return self._assembly.completion()
 
-    def __aiter__(self) -> AsyncGenerator[Delta, None]:
+    def __aiter__(self) -> AsyncGenerator[Delta, None]:  # noqa: PYI058 its readers close it
         """Start the request.
+
+        Raises:
+            PreconditionError: it was started before.
+        """
+        return self._deltas(self.events())
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """Start the request; iterate over `Started`, the deltas and each sample's `Finished`.
+
+        An event is yielded when it arrives, so a sample that ends before the others is known to
+        have ended. An abort is a `Finished` with that reason, and no error.
+
+        Returns:
+            One `Started`, then deltas, then one `Finished` per sample, after that sample's last
+            delta. Errors are raised in its place.
 
         Raises:
             PreconditionError: it was started before.
@@ -68,7 +83,7 @@ class GenerationStream:
             raise PreconditionError("stream: a stream can be read once; call stream() again")
         self._assembly = Assembly(self._request.sampling.n)
         # The loop alone holds this generator, so leaving the loop closes it.
-        return self._deltas(self._open(self._request), self._assembly)
+        return self._checked(self._open(self._request), self._assembly)
 
     async def collect(self) -> Completion:
         """Read to the end."""
@@ -76,15 +91,22 @@ class GenerationStream:
             pass
         return self.completion
 
-    async def _deltas(
-        self, events: AsyncIterator[Event], assembly: Assembly
-    ) -> AsyncGenerator[Delta, None]:
+    @staticmethod
+    async def _checked(
+        events: AsyncIterator[Event], assembly: Assembly
+    ) -> AsyncGenerator[Event, None]:
         async with aclosing(events):  # type: ignore[type-var]  # an async generator at run time
             async for event in events:
                 assembly.push(event)
+                yield event
+        assembly.completion()  # a stream that just stops is the peer's fault
+
+    async def _deltas(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Delta, None]:
+        async with aclosing(events):
+            async for event in events:
                 if isinstance(event, Delta):
                     yield event
-        ended = assembly.completion()  # a stream that just stops is the peer's fault
+        ended = self.completion
         is_aborted = any(each.finish_reason is FinishReason.ABORT for each in ended.choices)
         if is_aborted and not self.is_abort_ours:
             raise RequestAbortedError(

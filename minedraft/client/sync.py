@@ -19,11 +19,18 @@ from minedraft.errors import PreconditionError, RequestAbortedError
 from minedraft.transport.home_process import HomeProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        Callable,
+        Coroutine,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from typing import Any, Self, Unpack
 
     from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
-    from minedraft.api import Completion, Delta, Message
+    from minedraft.api import Completion, Delta, Event, Message
     from minedraft.client.options import GenerateOptions, Prompt
     from minedraft.client.resume import RetryPolicy
     from minedraft.client.stream import GenerationStream
@@ -33,7 +40,10 @@ T = TypeVar("T")
 
 
 class SyncStream:
-    """Iterates once over the deltas of a request, with `for`. Leaving the loop aborts it."""
+    """Iterates once over a request: `for` takes its deltas, `events()` all its events.
+
+    Leaving the loop aborts the request.
+    """
 
     def __init__(
         self, stream: GenerationStream, run: Callable[[Coroutine[Any, Any, Any]], Any]
@@ -53,17 +63,22 @@ class SyncStream:
 
     def __iter__(self) -> Iterator[Delta]:
         """Start the request."""
-        deltas = aiter(self._stream)
+        return self._iterate(aiter(self._stream))
 
-        async def take() -> Delta | None:
-            return await anext(deltas, None)
+    def events(self) -> Iterator[Event]:
+        """As `GenerationStream.events`."""
+        return self._iterate(self._stream.events())
+
+    def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        async def take() -> T | None:
+            return await anext(items, None)
 
         try:
-            while (delta := self._run(take())) is not None:
-                yield delta
+            while (item := self._run(take())) is not None:
+                yield item
         finally:
             with suppress(PreconditionError):  # a client that was closed has ended it
-                self._run(deltas.aclose())
+                self._run(items.aclose())
 
 
 class SyncClient:

@@ -21,7 +21,7 @@ from minedraft.api import (
     Started,
     Usage,
 )
-from minedraft.errors import InvalidRequestError, ProtocolError
+from minedraft.errors import InvalidRequestError, ProtocolError, TooLargeError
 from minedraft.transport import admin_codec, plan_codec, sampling_codec
 from minedraft.transport.fields import extend_field, set_field
 from minedraft.types import FinishReason
@@ -48,8 +48,8 @@ def request_to_proto(
         max_bytes: Largest message that the connection takes; None: any.
 
     Raises:
-        InvalidRequestError: not exactly one prompt, a value that does not fit its field, or more
-            than `max_bytes`: names the field that has most of it.
+        InvalidRequestError: not exactly one prompt, or a value that does not fit its field.
+        TooLargeError: more than `max_bytes`; names the field that has most of it.
     """
     given = [
         name for name in ("text", "token_ids", "messages") if getattr(request, name) is not None
@@ -286,7 +286,7 @@ def _refuse_size(message: generation_pb2.GenerateRequest, max_bytes: int) -> NoR
         sizes[field.name] = size - rest.ByteSize()
     largest = max(sizes, key=sizes.__getitem__)
     name = "messages" if largest == "chat" else largest  # as the caller calls it
-    raise InvalidRequestError(
+    raise TooLargeError(
         f"{name} has {sizes[largest]} bytes and the whole request {size}, want at most {max_bytes}",
         field=name,
     )

@@ -76,10 +76,11 @@ class EventStream:
         while True:
             if self._error is not None:
                 raise self._error
+            for index in self._finished:
+                if index not in self._deltas:  # else its own output comes first, not the others'
+                    return self._finished.pop(index)
             if self._deltas:
                 return self._next_delta()
-            if self._finished:
-                return self._finished.pop(next(iter(self._finished)))
             if self._num_open == 0:
                 raise StopAsyncIteration
             self._wake.clear()

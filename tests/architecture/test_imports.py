@@ -25,6 +25,7 @@ def test_the_import_contracts_of_pyproject_hold():
         "minedraft.cli.main",
         "minedraft.client",
         "minedraft.services.coordinator.app",
+        "minedraft.services.gateway.app",
         "minedraft.transport.server",
     ],
 )

@@ -48,7 +48,7 @@ def test_every_unit_test_has_its_source():
 
 
 def test_every_role_can_be_started_alone():
-    for role in ("coordinator", "drafter", "verifier"):
+    for role in ("coordinator", "drafter", "gateway", "verifier"):
         assert (ROOT / "services" / role / "app.py").exists()
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from minedraft.cli.main import app
 
-COMMANDS = ("serve", "coordinator", "drafter", "verifier", "generate", "chat", "bench",
+COMMANDS = ("serve", "coordinator", "drafter", "verifier", "gateway", "generate", "chat", "bench",
             "drafter swap", "mode", "status", "timeline", "simulate", "plan")  # fmt: skip
 MOST_LINES = {"serve": 72, "coordinator": 100}
 _FILES = Path(__file__).parent / "help"

@@ -190,3 +190,22 @@ async def test_another_seed_on_the_way_is_a_protocol_error():
     server = Server([STARTED, Delta(0, (1,), "a"), GONE], [Started("r1", 78, 3), END])
     with pytest.raises(ProtocolError, match="seed 78"):
         await server.run()
+
+
+BEFORE = RetryPolicy(patience_s=10.0, first_delay_s=1.0, only_after_start=True)
+
+
+@pytest.mark.parametrize("refusal", [GONE, QueueFullError("full"), DrainingError("bye")])
+async def test_who_asks_for_it_hears_at_once_that_a_request_did_not_start(refusal):
+    server = Server([refusal], [STARTED, END])
+    with pytest.raises(type(refusal)):
+        await server.run(policy=BEFORE)
+    assert server.slept == []
+
+
+@pytest.mark.parametrize("refusal", [GONE, QueueFullError("full"), DrainingError("bye")])
+async def test_once_started_it_is_resumed_all_the_same(refusal):
+    server = Server([STARTED, Delta(0, (5,), "a"), GONE], [refusal], [refusal], [STARTED, END])
+    events = await server.run(policy=BEFORE)
+    assert events == [STARTED, Delta(0, (5,), "a"), END]
+    assert len(server.calls) == 4

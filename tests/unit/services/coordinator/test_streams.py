@@ -129,3 +129,13 @@ async def test_a_reader_that_was_cancelled_loses_nothing():
 
 async def test_a_stream_of_no_samples_ends_at_once():
     assert [event async for event in EventStream(0)] == []
+
+
+async def test_a_sample_that_ended_is_told_while_the_others_go_on():
+    stream = EventStream(2)
+    stream.push(Delta(1, (1,), ""))
+    stream.finish(end(1))
+    stream.push(Delta(0, (2,), ""))
+    assert await anext(stream) == Delta(1, (1,), "")
+    assert await anext(stream) == end(1)  # however much of the other one waits
+    assert await anext(stream) == Delta(0, (2,), "")
