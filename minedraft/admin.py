@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minedraft.types import NO_DEFAULTS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from minedraft.plans import StepTiming, WorkerIdentity, WorkerUsage
-    from minedraft.types import Mode, ModelInfo
+    from minedraft.types import Mode, ModelInfo, SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,8 @@ class TargetInfo:
     model: ModelInfo
     has_chat_template: bool
     """Whether chat prompts work."""
+    sampling_defaults: SamplingDefaults = NO_DEFAULTS
+    """What its makers recommend; the coordinator applies none of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,16 @@ looks at (status, modes, spans) is in `minedraft.admin`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from minedraft.types import DebugOptions, FinishReason, SamplingParams, Speculation, TokenLogprobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+MAX_TOKENIZED: Final = 1_000_000
+"""Most ids of one call to tokenize or detokenize: what a message carries, at 4 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,31 @@ class GenerationRequest:
     """-100..100; lower goes first and is preempted last. One that waits ages."""
     cache_salt: str = field(default="", repr=False)
     """At most 128 bytes of UTF-8. Cached prefixes are shared within one salt only."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeOrder:
+    """What to tokenize. Exactly one of `text` and `messages` is given."""
+
+    text: str | None = None
+    messages: tuple[Message, ...] | None = None
+    """Oldest first; formatted with the target's chat template, which writes its special tokens."""
+    parse_special_tokens: bool = False
+    """Whether a special token spelled out in `text` is that token."""
+    add_special_tokens: bool = True
+    """Whether the tokenizer adds special tokens around `text`, as around a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerInfo:
+    """The target's tokenizer, as far as a client formats chats by itself."""
+
+    vocab_size: int
+    """Largest id + 1."""
+    chat_template: str = ""
+    """Jinja source; empty: it has none."""
+    named_tokens: Mapping[str, str] = field(default_factory=dict)
+    """Name to token: `bos_token`, `eos_token` and their like."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,23 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What a model's makers recommend (`generation_config.json`). None: they name no value."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    """0 is off."""
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    """Most output tokens; its name in the file is `max_new_tokens`."""
+
+
+NO_DEFAULTS: Final = SamplingDefaults()
+
+
+@dataclass(frozen=True, slots=True)
 class Speculation:
     """Per-request control of speculation. None of it can change the output."""
 
@@ -141,6 +158,11 @@ class TokenLogprobs:
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
     """The n likeliest (id, log-probability), likeliest first."""
+    token_bytes: bytes = b""
+    """Bytes of the token: part of a character, one, or several. The coordinator fills it for
+    callers; empty without a tokenizer, and for padding."""
+    top_bytes: tuple[bytes, ...] = ()
+    """Of each entry of `top`; empty without a tokenizer."""
 
 
 SHAPES: Final = ("auto", "fixed")

@@ -30,14 +30,16 @@ from minedraft.api import (
     RequestTiming,
     SpeculationStats,
     Started,
+    TokenizeOrder,
+    TokenizerInfo,
     Usage,
 )
 from minedraft.errors import MineDraftError
 from minedraft.plans import StepTiming, WorkerIdentity
-from minedraft.transport import admin_codec, public_codec
+from minedraft.transport import admin_codec, public_codec, text_codec
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES, server_options
 from minedraft.transport.status import ErrorInterceptor
-from minedraft.types import FinishReason, Mode, ModelInfo
+from minedraft.types import NO_DEFAULTS, FinishReason, Mode, ModelInfo
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
 IDENTITY = WorkerIdentity("fake", 1, 1, 1, "0.0")
@@ -58,6 +60,9 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         self.drafter_kind = "synthetic"
         self.takes_debug_requests = True
         self.has_chat_template = True
+        self.chat_template = "{{ messages }}"
+        self.sampling_defaults = NO_DEFAULTS
+        self.orders: list[TokenizeOrder] = []
         self.cancelled = asyncio.Event()
         self.gate: asyncio.Event | None = None  # if set: every answer stops after one token
         self.error: MineDraftError | None = None
@@ -144,13 +149,35 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         if self.info_error is not None:
             raise self.info_error
         return public_codec.target_info_to_proto(
-            TargetInfo(self._model("fake-target"), has_chat_template=self.has_chat_template)
+            TargetInfo(self._model("fake-target"), self.has_chat_template, self.sampling_defaults)
         )
 
     async def GetServerInfo(self, request, context):
         return public_codec.server_info_to_proto(
             ServerInfo(IDENTITY, self.mode, 64, "coupled", self.takes_debug_requests)
         )
+
+    async def Tokenize(self, request, context):
+        """One id per character; a chat has its contents, each after its role's initial."""
+        order = text_codec.order_from_proto(request)
+        self.orders.append(order)
+        if self.error is not None:
+            raise self.error
+        chat = "".join(f"{m.role[:1]}{m.content}" for m in order.messages or ())
+        ids = [ord(char) % 1000 for char in (chat if order.text is None else order.text)]
+        adds = order.text is not None and order.add_special_tokens
+        return generation_pb2.TokenizeResponse(token_ids=[0, *ids] if adds else ids)
+
+    async def Detokenize(self, request, context):
+        """A word per id."""
+        if self.error is not None:
+            raise self.error
+        ids = [i for i in request.token_ids if i or not request.skip_special_tokens]
+        return generation_pb2.DetokenizeResponse(text="".join(f"w{i} " for i in ids))
+
+    async def GetTokenizerInfo(self, request, context):
+        info = TokenizerInfo(1000, self.chat_template, {"eos_token": "</s>"})
+        return text_codec.tokenizer_info_to_proto(info)
 
     async def GetStatus(self, request, context):
         says = self.says

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-GENERATE = {"/minedraft.v1.Generation/Generate", "/minedraft.v1.Generation/Abort"}
+GENERATE = {
+    "/minedraft.v1.Generation/Generate",
+    "/minedraft.v1.Generation/Abort",
+    "/minedraft.v1.Generation/Tokenize",
+    "/minedraft.v1.Generation/Detokenize",
+}
 READ_MODELS = {
     "/minedraft.v1.Generation/GetModelInfo",
     "/minedraft.v1.Generation/GetServerInfo",
+    "/minedraft.v1.Generation/GetTokenizerInfo",
 }
 READ_STATUS = {
     "/minedraft.v1.Admin/GetStatus",
     "/minedraft.v1.Admin/GetTimeline",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 }
+EXPLORE = {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}
 OPERATE = {"/minedraft.v1.Admin/SetMode", "/minedraft.v1.Admin/SwapDrafter"}
 STEP = {
     "/minedraft.v1.Verifier/GetInfo",
@@ -31,8 +37,9 @@ DRAFT = {
 
 MAY_CALL = {
     "client": GENERATE | READ_MODELS,
-    "monitor": READ_MODELS | READ_STATUS,
-    "admin": GENERATE | READ_MODELS | READ_STATUS | OPERATE,
+    "monitor": READ_MODELS | READ_STATUS | EXPLORE,
+    "gateway": GENERATE | READ_MODELS | READ_STATUS,
+    "admin": GENERATE | READ_MODELS | READ_STATUS | EXPLORE | OPERATE,
     "coordinator": STEP | GENERATE | READ_MODELS,
     "drafter": DRAFT,
     "verifier": set(),

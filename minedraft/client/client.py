@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 from weakref import WeakSet
 
 from minedraft.admin import SwapOrder
+from minedraft.api import TokenizeOrder
+from minedraft.client.identity import identify, proxy_hint
 from minedraft.client.live_tokens import LiveTokens, draw_token
-from minedraft.client.options import build_request
+from minedraft.client.options import build_messages, build_request
 from minedraft.client.resume import RetryPolicy, resuming
 from minedraft.client.stream import GenerationStream
-from minedraft.errors import ConfigError, DeadlineError, ProtocolError, WorkerUnavailableError
+from minedraft.errors import DeadlineError, ProtocolError, WorkerUnavailableError
 from minedraft.security.address import check_dial
-from minedraft.security.credentials import Credentials
-from minedraft.security.roles import Role
 from minedraft.transport.channel import open_channel
 from minedraft.transport.home_process import HomeProcess
 from minedraft.transport.public_stub import PublicStub
@@ -33,14 +31,16 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
-    from minedraft.api import Completion, Event, GenerationRequest, Message
+    from minedraft.api import Completion, Event, GenerationRequest, Message, TokenizerInfo
     from minedraft.client.options import GenerateOptions, Prompt
     from minedraft.security.config import SecurityConfig
+    from minedraft.security.credentials import Credentials
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 600.0
 RETRY: Final = RetryPolicy()
 SWAP_TIMEOUT_S: Final = 600.0
+TEXT_TIMEOUT_S: Final = 60.0
 _CALL_TIMEOUT_S: Final = 10.0
 _MAX_SPANS: Final = 20_000  # about 2 MB on the wire, well under the message limit
 
@@ -106,7 +106,7 @@ class Client:
         """
         check_dial("address", address)
         home = HomeProcess()
-        credentials = None if security is None else await asyncio.to_thread(_identify, security)
+        credentials = None if security is None else await asyncio.to_thread(identify, security)
         client = cls(
             PublicStub(
                 open_channel(
@@ -127,7 +127,7 @@ class Client:
             raise WorkerUnavailableError(
                 f"no MineDraft coordinator answers at {address} (waited {timeout_s:g} s): "
                 "start one with `minedraft serve`, or name it with -a HOST:PORT"
-                f"{_proxy(used=http_proxy)}"
+                f"{proxy_hint(used=http_proxy)}"
             ) from None
         except UnknownMethodError:
             await client.close()
@@ -224,8 +224,71 @@ class Client:
         ids, tokens = self._live_tokens.proofs(request_ids)
         return await self._stub.abort(ids, tokens, timeout_s=_CALL_TIMEOUT_S)
 
+    async def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, str]] | None = None,
+        parse_special_tokens: bool = False,
+        add_special_tokens: bool = True,
+        timeout_s: float = TEXT_TIMEOUT_S,
+    ) -> tuple[int, ...]:
+        """Tokenize with the target's tokenizer, as `generate` does with the same prompt.
+
+        Args:
+            text: Any, the empty one too; or give `messages`.
+            messages: A chat, oldest first, formatted by the target's own chat template.
+            parse_special_tokens: Whether a special token spelled out in `text` is that token.
+            add_special_tokens: Whether the tokenizer adds special tokens around `text`.
+            timeout_s: Deadline of the call.
+
+        Returns:
+            The ids, at most 1,000,000; they may be more than the context.
+
+        Raises:
+            InvalidRequestError: both or neither, a message over 4 MiB, or a text that takes the
+                tokenizer too long.
+            CapacityError: too much waits to be tokenized.
+        """
+        order = TokenizeOrder(
+            text=text,
+            messages=None if messages is None else build_messages(messages),
+            parse_special_tokens=parse_special_tokens,
+            add_special_tokens=add_special_tokens,
+        )
+        return await self._stub.tokenize(order, timeout_s=timeout_s)
+
+    async def detokenize(
+        self,
+        token_ids: Sequence[int],
+        *,
+        skip_special_tokens: bool = False,
+        timeout_s: float = TEXT_TIMEOUT_S,
+    ) -> str:
+        """Turn ids into text with the target's tokenizer.
+
+        Args:
+            token_ids: At most 1,000,000.
+            skip_special_tokens: Leave special tokens out of the text.
+            timeout_s: Deadline of the call.
+
+        Returns:
+            The text; U+FFFD stands for bytes that are no character.
+
+        Raises:
+            InvalidRequestError: too many, an id that no vocabulary has, or over 4 MB of text.
+            CapacityError: too much waits to be tokenized.
+        """
+        return await self._stub.detokenize(
+            token_ids, skip_special_tokens=skip_special_tokens, timeout_s=timeout_s
+        )
+
+    async def tokenizer_info(self) -> TokenizerInfo:
+        """Read chat template, named special tokens and size of the target's tokenizer."""
+        return await self._stub.get_tokenizer_info(timeout_s=_CALL_TIMEOUT_S)
+
     async def model_info(self) -> TargetInfo:
-        """Read the target model and the limits of a request."""
+        """Read the target model, the limits of a request, and what its makers recommend."""
         return await self._stub.get_model_info(timeout_s=_CALL_TIMEOUT_S)
 
     async def server_info(self) -> ServerInfo:
@@ -296,28 +359,3 @@ class Client:
         return await self._stub.get_timeline(
             max_spans=max_spans, since_unix_ns=since_unix_ns, timeout_s=_CALL_TIMEOUT_S
         )
-
-
-def _identify(security: SecurityConfig) -> Credentials:
-    """Read the credential files and watch them for changes."""
-    credentials = Credentials(security, own=(Role.ADMIN, Role.CLIENT, Role.MONITOR))
-    if security.token_file and not credentials.own_token:
-        raise ConfigError(
-            f"token_file={security.token_file!r}: no line `client TOKEN`, `monitor TOKEN` or "
-            "`admin TOKEN`"
-        )
-    credentials.watch()
-    return credentials
-
-
-def _proxy(*, used: bool) -> str:
-    """Log whether the client uses the proxy that the environment names, if it names one."""
-    host = urlsplit(getproxies().get("http", "")).hostname  # without the password it may have
-    if not host:
-        return ""
-    if used:
-        return f". It was asked for through the environment's http_proxy, {host}"
-    return (
-        f". The environment's http_proxy, {host}, was not used: want it with --http-proxy, "
-        "in Python http_proxy=True"
-    )

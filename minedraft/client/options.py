@@ -115,7 +115,7 @@ def build_request(
             if prompt is None or isinstance(prompt, str)
             else _tuple("prompt", prompt, "text or a list of token ids")
         ),
-        messages=None if messages is None else _messages(messages),
+        messages=None if messages is None else build_messages(messages),
         sampling=SamplingParams(**values),  # type: ignore[arg-type]  # types: here and in the codec
         speculation=speculation,
         debug=None if debug is None else _instance("debug", debug, DebugOptions),
@@ -149,7 +149,12 @@ def _tuple(path: str, value: object, want: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _messages(values: Iterable[Message | Mapping[str, str]]) -> tuple[Message, ...]:
+def build_messages(values: Iterable[Message | Mapping[str, str]]) -> tuple[Message, ...]:
+    """Turn a chat into messages.
+
+    Raises:
+        InvalidRequestError: a message without role and content, or no list.
+    """
     given = _tuple("messages", values, "a list of messages")
     return tuple(_message(index, value) for index, value in enumerate(given))
 

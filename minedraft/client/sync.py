@@ -13,6 +13,7 @@ from minedraft.client.client import (
     REQUEST_TIMEOUT_S,
     RETRY,
     SWAP_TIMEOUT_S,
+    TEXT_TIMEOUT_S,
     Client,
 )
 from minedraft.errors import PreconditionError, RequestAbortedError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Self, Unpack
 
     from minedraft.admin import ServerInfo, Span, Status, SwapResult, TargetInfo
-    from minedraft.api import Completion, Delta, Event, Message
+    from minedraft.api import Completion, Delta, Event, Message, TokenizerInfo
     from minedraft.client.options import GenerateOptions, Prompt
     from minedraft.client.resume import RetryPolicy
     from minedraft.client.stream import GenerationStream
@@ -188,6 +189,44 @@ class SyncClient:
     def abort(self, *request_ids: str) -> int:
         """As `Client.abort`."""
         return self._run(self._client.abort(*request_ids))
+
+    def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Sequence[Message | Mapping[str, str]] | None = None,
+        parse_special_tokens: bool = False,
+        add_special_tokens: bool = True,
+        timeout_s: float = TEXT_TIMEOUT_S,
+    ) -> tuple[int, ...]:
+        """As `Client.tokenize`."""
+        return self._run(
+            self._client.tokenize(
+                text,
+                messages=messages,
+                parse_special_tokens=parse_special_tokens,
+                add_special_tokens=add_special_tokens,
+                timeout_s=timeout_s,
+            )
+        )
+
+    def detokenize(
+        self,
+        token_ids: Sequence[int],
+        *,
+        skip_special_tokens: bool = False,
+        timeout_s: float = TEXT_TIMEOUT_S,
+    ) -> str:
+        """As `Client.detokenize`."""
+        return self._run(
+            self._client.detokenize(
+                token_ids, skip_special_tokens=skip_special_tokens, timeout_s=timeout_s
+            )
+        )
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        """As `Client.tokenizer_info`."""
+        return self._run(self._client.tokenizer_info())
 
     def model_info(self) -> TargetInfo:
         """As `Client.model_info`."""

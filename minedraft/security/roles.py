@@ -24,13 +24,15 @@ class Role(Enum):
     CLIENT = "client"  # generates
     MONITOR = "monitor"  # reads status, steps and models
     ADMIN = "admin"  # generates, reads and operates
+    GATEWAY = "gateway"  # generates for its own callers, and reads status; changes nothing
     COORDINATOR = "coordinator"
     DRAFTER = "drafter"
     VERIFIER = "verifier"  # calls no service
 
 
-_GENERATES: Final = frozenset({Role.CLIENT, Role.ADMIN, Role.COORDINATOR})
-_READS: Final = frozenset({Role.MONITOR, Role.ADMIN})
+_GENERATES: Final = frozenset({Role.CLIENT, Role.GATEWAY, Role.ADMIN, Role.COORDINATOR})
+_READS: Final = frozenset({Role.MONITOR, Role.GATEWAY, Role.ADMIN})
+_EXPLORES: Final = frozenset({Role.MONITOR, Role.ADMIN})
 _OPERATES: Final = frozenset({Role.ADMIN})
 _STEPS: Final = frozenset({Role.COORDINATOR})
 _DRAFTS: Final = frozenset({Role.DRAFTER})
@@ -41,6 +43,9 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[Role]]]] = {
         "Abort": _GENERATES,
         "GetModelInfo": _GENERATES | _READS,
         "GetServerInfo": _GENERATES | _READS,  # every client begins with it
+        "GetTokenizerInfo": _GENERATES | _READS,
+        "Tokenize": _GENERATES,
+        "Detokenize": _GENERATES,
     },
     "minedraft.v1.Admin": {
         "GetStatus": _READS,
@@ -53,7 +58,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[Role]]]] = {
         ("GetInfo", "Session", "FormLink", "DropLink", "LoadModel"), _STEPS
     ),
     "minedraft.v1.TokenLink": dict.fromkeys(("SendPackets", "SetKey", "GetKey"), _DRAFTS),
-    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _READS},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _EXPLORES},
 }
 
 POLICY: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(

@@ -22,7 +22,7 @@ from minedraft.api import (
     Usage,
 )
 from minedraft.errors import InvalidRequestError, ProtocolError, TooLargeError
-from minedraft.transport import admin_codec, plan_codec, sampling_codec
+from minedraft.transport import admin_codec, plan_codec, sampling_codec, text_codec
 from minedraft.transport.fields import extend_field, set_field
 from minedraft.types import FinishReason
 from minedraft.v1 import generation_pb2
@@ -79,11 +79,7 @@ def request_to_proto(
         message.token_ids.SetInParent()  # an empty list is still the prompt, for the server to say
         extend_field(message.token_ids, "ids", request.token_ids, "token_ids")
     else:
-        message.chat.SetInParent()
-        for i, entry in enumerate(request.messages or ()):
-            added = message.chat.messages.add()
-            set_field(added, "role", entry.role, f"messages[{i}].role")
-            set_field(added, "content", entry.content, f"messages[{i}].content")
+        text_codec.chat_to_proto(message.chat, request.messages or ())
     if max_bytes is not None and message.ByteSize() > max_bytes:
         _refuse_size(message, max_bytes)
     return message
@@ -104,7 +100,7 @@ def request_from_proto(message: generation_pb2.GenerateRequest) -> GenerationReq
         case "token_ids":
             token_ids = tuple(message.token_ids.ids)
         case "chat":
-            messages = tuple(Message(m.role, m.content) for m in message.chat.messages)
+            messages = text_codec.chat_from_proto(message.chat)
         case _:
             raise InvalidRequestError(
                 "prompt: want one of text, token_ids, chat, got none", field="prompt"
@@ -161,7 +157,7 @@ def event_to_proto(event: Event) -> generation_pb2.GenerateResponse:
                     index=event.index,
                     token_ids=event.token_ids,
                     text=event.text,
-                    logprobs=[plan_codec.logprobs_to_proto(entry) for entry in event.logprobs],
+                    logprobs=[text_codec.spelled_to_proto(entry) for entry in event.logprobs],
                 )
             )
         case Finished():
@@ -184,7 +180,7 @@ def event_from_proto(message: generation_pb2.GenerateResponse) -> Event:
                 index=delta.index,
                 token_ids=tuple(delta.token_ids),
                 text=delta.text,
-                logprobs=tuple(plan_codec.logprobs_from_proto(entry) for entry in delta.logprobs),
+                logprobs=tuple(text_codec.spelled_from_proto(entry) for entry in delta.logprobs),
             )
         case "finished":
             return _finished_from_proto(message.finished)
@@ -195,13 +191,19 @@ def event_from_proto(message: generation_pb2.GenerateResponse) -> Event:
 def target_info_to_proto(info: TargetInfo) -> generation_pb2.GetModelInfoResponse:
     """TargetInfo -> message."""
     return generation_pb2.GetModelInfoResponse(
-        model=plan_codec.model_info_to_proto(info.model), has_chat_template=info.has_chat_template
+        model=plan_codec.model_info_to_proto(info.model),
+        has_chat_template=info.has_chat_template,
+        sampling_defaults=text_codec.defaults_to_proto(info.sampling_defaults),
     )
 
 
 def target_info_from_proto(message: generation_pb2.GetModelInfoResponse) -> TargetInfo:
     """Message -> TargetInfo."""
-    return TargetInfo(plan_codec.model_info_from_proto(message.model), message.has_chat_template)
+    return TargetInfo(
+        plan_codec.model_info_from_proto(message.model),
+        message.has_chat_template,
+        text_codec.defaults_from_proto(message.sampling_defaults),
+    )
 
 
 def server_info_to_proto(info: ServerInfo) -> generation_pb2.GetServerInfoResponse:

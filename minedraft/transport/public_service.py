@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError, Message
 
 from minedraft.errors import InvalidRequestError
 from minedraft.security.caller import current_caller
-from minedraft.transport import admin_codec, public_codec, wire_sizes
+from minedraft.transport import admin_codec, public_codec, request_sizes, text_codec, wire_sizes
 from minedraft.transport.request_sizes import check_abort, check_generate
 from minedraft.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from minedraft.admin import ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
-    from minedraft.api import Event, GenerationRequest
+    from minedraft.api import Event, GenerationRequest, TokenizeOrder, TokenizerInfo
     from minedraft.security.caller import Caller
     from minedraft.types import Mode
 
 GENERATION_SERVICE = "minedraft.v1.Generation"
 ADMIN_SERVICE = "minedraft.v1.Admin"
-_RAW_METHODS: Final = ("Generate", "Abort")
+_RAW_METHODS: Final = ("Generate", "Abort", "Tokenize", "Detokenize")
 _M = TypeVar("_M", bound=Message)
 
 
@@ -47,6 +47,15 @@ class PublicHandler(Protocol):
 
     def server_info(self) -> ServerInfo:
         """The server."""
+
+    async def tokenize(self, order: TokenizeOrder) -> tuple[int, ...]:
+        """Return the ids of a text or a chat."""
+
+    async def detokenize(self, token_ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
+        """Return the text of ids."""
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        """The target's tokenizer."""
 
     async def status(self) -> Status:
         """The state of everything."""
@@ -120,6 +129,36 @@ class GenerationServicer(generation_pb2_grpc.GenerationServicer):
     ) -> generation_pb2.GetServerInfoResponse:
         """The server."""
         return public_codec.server_info_to_proto(self._handler.server_info())
+
+    async def Tokenize(  # noqa: N802 gRPC's name
+        self, request: generation_pb2.TokenizeRequest | bytes, _context: Any
+    ) -> generation_pb2.TokenizeResponse:
+        """Tokenize a text or a chat."""
+        if isinstance(request, bytes):
+            wire_sizes.check_tokenize(request)
+            request = _parse(generation_pb2.TokenizeRequest, request)
+        request_sizes.check_tokenize(request)
+        token_ids = await self._handler.tokenize(text_codec.order_from_proto(request))
+        return generation_pb2.TokenizeResponse(token_ids=token_ids)
+
+    async def Detokenize(  # noqa: N802 gRPC's name
+        self, request: generation_pb2.DetokenizeRequest | bytes, _context: Any
+    ) -> generation_pb2.DetokenizeResponse:
+        """Turn ids into text."""
+        if isinstance(request, bytes):
+            wire_sizes.check_detokenize(request)
+            request = _parse(generation_pb2.DetokenizeRequest, request)
+        request_sizes.check_detokenize(request)
+        text = await self._handler.detokenize(
+            tuple(request.token_ids), skip_special_tokens=request.skip_special_tokens
+        )
+        return generation_pb2.DetokenizeResponse(text=text)
+
+    async def GetTokenizerInfo(  # noqa: N802 gRPC's name
+        self, _request: generation_pb2.GetTokenizerInfoRequest, _context: Any
+    ) -> generation_pb2.GetTokenizerInfoResponse:
+        """The target's tokenizer."""
+        return text_codec.tokenizer_info_to_proto(self._handler.tokenizer_info())
 
 
 class _RawRequests:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from minedraft.errors import PreconditionError, RequestAbortedError
-from minedraft.transport import admin_codec, public_codec
+from minedraft.transport import admin_codec, public_codec, text_codec
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.home_process import HomeProcess
 from minedraft.transport.status import from_rpc_error, readable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from minedraft.admin import ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
-    from minedraft.api import Event, GenerationRequest
+    from minedraft.api import Event, GenerationRequest, TokenizeOrder, TokenizerInfo
     from minedraft.types import Mode
 
 
@@ -113,6 +113,26 @@ class PublicStub:
             wait_for_ready=wait_for_ready,
         )
         return public_codec.server_info_from_proto(response)
+
+    async def tokenize(self, order: TokenizeOrder, *, timeout_s: float | None) -> tuple[int, ...]:
+        """Tokenize a text or a chat."""
+        request = text_codec.order_to_proto(order)
+        response = await self._ask(self._generation.Tokenize, request, timeout=timeout_s)
+        return tuple(response.token_ids)
+
+    async def detokenize(
+        self, token_ids: Sequence[int], *, skip_special_tokens: bool, timeout_s: float | None
+    ) -> str:
+        """Turn ids into text."""
+        request = text_codec.ids_to_proto(token_ids, skip_special_tokens=skip_special_tokens)
+        response = await self._ask(self._generation.Detokenize, request, timeout=timeout_s)
+        return str(response.text)
+
+    async def get_tokenizer_info(self, *, timeout_s: float | None) -> TokenizerInfo:
+        """Read the target's tokenizer."""
+        request = generation_pb2.GetTokenizerInfoRequest()
+        response = await self._ask(self._generation.GetTokenizerInfo, request, timeout=timeout_s)
+        return text_codec.tokenizer_info_from_proto(response)
 
     async def get_status(self, *, timeout_s: float | None) -> Status:
         """Read the coordinator's state."""

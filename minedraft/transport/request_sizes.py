@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minedraft import validation
+from minedraft.api import MAX_TOKENIZED
 from minedraft.validation import check_count
 
 if TYPE_CHECKING:
@@ -44,6 +45,24 @@ def check_generate(message: generation_pb2.GenerateRequest, *, max_model_len: in
     check_count("resumed", len(message.resumed), validation.MAX_SAMPLES)
     for sample in message.resumed:
         check_count("resumed.token_ids", len(sample.token_ids), max_model_len)
+
+
+def check_tokenize(message: generation_pb2.TokenizeRequest) -> None:
+    """Check an order to tokenize before it is decoded.
+
+    Raises:
+        InvalidRequestError: Too many messages.
+    """
+    check_count("chat.messages", len(message.chat.messages), validation.MAX_CHAT_MESSAGES)
+
+
+def check_detokenize(message: generation_pb2.DetokenizeRequest) -> None:
+    """Check ids before they are decoded.
+
+    Raises:
+        InvalidRequestError: Too many.
+    """
+    check_count("token_ids", len(message.token_ids), MAX_TOKENIZED)
 
 
 def check_abort(message: generation_pb2.AbortRequest) -> None:

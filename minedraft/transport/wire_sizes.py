@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from minedraft import validation
+from minedraft.api import MAX_TOKENIZED
 from minedraft.errors import InvalidRequestError
 from minedraft.v1 import generation_pb2
 
@@ -25,6 +26,7 @@ MAX_SAMPLING_BYTES: Final = 1 << 16
 
 _REQUEST: Final = generation_pb2.GenerateRequest.DESCRIPTOR.fields_by_name
 _CHAT: Final = _REQUEST["chat"].number
+_TOKENIZED_CHAT: Final = generation_pb2.TokenizeRequest.DESCRIPTOR.fields_by_name["chat"].number
 _SAMPLING: Final = _REQUEST["sampling"].number
 _LISTS: Final = {
     _REQUEST[name].number: name for name in ("token_ids", "speculation", "resumed", "debug")
@@ -58,6 +60,32 @@ def check_generate(data: bytes, *, max_model_len: int) -> None:
                 _check(_LISTS[number], "unpacked elements", num_list_fields, MAX_LIST_FIELDS)
                 if last - first > max_model_len:
                     _check_packed(_LISTS[number], data[first:last], max_model_len)
+
+
+def check_tokenize(data: bytes) -> None:
+    """Check a serialized TokenizeRequest.
+
+    Raises:
+        InvalidRequestError: It has more fields or messages than it may have.
+    """
+    num_messages = 0
+    for count, (number, start, end) in enumerate(_fields(data, 0, len(data)), 1):
+        _check("request", "fields", count, MAX_FIELDS)
+        if number == _TOKENIZED_CHAT:
+            num_messages = _check_chat(data, start, end, num_messages)
+
+
+def check_detokenize(data: bytes) -> None:
+    """Check a serialized DetokenizeRequest.
+
+    Raises:
+        InvalidRequestError: It has more ids than it may have, or too many of them unpacked.
+    """
+    num_ids = 0
+    for count, (_, start, end) in enumerate(_fields(data, 0, len(data)), 1):
+        _check("token_ids", "unpacked elements", count, MAX_LIST_FIELDS)
+        num_ids += len(data[start:end].translate(None, _CONTINUED))
+        validation.check_count("token_ids", num_ids, MAX_TOKENIZED)
 
 
 def check_abort(data: bytes) -> None:

@@ -56,6 +56,21 @@ class GenerationStub(object):
                 request_serializer=minedraft_dot_v1_dot_generation__pb2.GetServerInfoRequest.SerializeToString,
                 response_deserializer=minedraft_dot_v1_dot_generation__pb2.GetServerInfoResponse.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/minedraft.v1.Generation/Tokenize',
+                request_serializer=minedraft_dot_v1_dot_generation__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_generation__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/minedraft.v1.Generation/Detokenize',
+                request_serializer=minedraft_dot_v1_dot_generation__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_generation__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
+        self.GetTokenizerInfo = channel.unary_unary(
+                '/minedraft.v1.Generation/GetTokenizerInfo',
+                request_serializer=minedraft_dot_v1_dot_generation__pb2.GetTokenizerInfoRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_generation__pb2.GetTokenizerInfoResponse.FromString,
+                _registered_method=True)
 
 
 class GenerationServicer(object):
@@ -93,6 +108,27 @@ class GenerationServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """Tokenize a text or a chat with the target's tokenizer. Needs no verifier.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Turn token ids into text with the target's tokenizer. Needs no verifier.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTokenizerInfo(self, request, context):
+        """What a client needs to format chats and name special tokens by itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GenerationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -115,6 +151,21 @@ def add_GenerationServicer_to_server(servicer, server):
                     servicer.GetServerInfo,
                     request_deserializer=minedraft_dot_v1_dot_generation__pb2.GetServerInfoRequest.FromString,
                     response_serializer=minedraft_dot_v1_dot_generation__pb2.GetServerInfoResponse.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=minedraft_dot_v1_dot_generation__pb2.TokenizeRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_generation__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=minedraft_dot_v1_dot_generation__pb2.DetokenizeRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_generation__pb2.DetokenizeResponse.SerializeToString,
+            ),
+            'GetTokenizerInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTokenizerInfo,
+                    request_deserializer=minedraft_dot_v1_dot_generation__pb2.GetTokenizerInfoRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_generation__pb2.GetTokenizerInfoResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -227,6 +278,87 @@ class Generation(object):
             '/minedraft.v1.Generation/GetServerInfo',
             minedraft_dot_v1_dot_generation__pb2.GetServerInfoRequest.SerializeToString,
             minedraft_dot_v1_dot_generation__pb2.GetServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Generation/Tokenize',
+            minedraft_dot_v1_dot_generation__pb2.TokenizeRequest.SerializeToString,
+            minedraft_dot_v1_dot_generation__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Generation/Detokenize',
+            minedraft_dot_v1_dot_generation__pb2.DetokenizeRequest.SerializeToString,
+            minedraft_dot_v1_dot_generation__pb2.DetokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTokenizerInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Generation/GetTokenizerInfo',
+            minedraft_dot_v1_dot_generation__pb2.GetTokenizerInfoRequest.SerializeToString,
+            minedraft_dot_v1_dot_generation__pb2.GetTokenizerInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18minedraft/v1/types.proto\x12\x0cminedraft.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xd5\x03\n\tRowParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x01\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12:\n\nlogit_bias\x18\x08 \x03(\x0b\x32&.minedraft.v1.RowParams.LogitBiasEntry\x12\x12\n\nmin_tokens\x18\t \x01(\r\x12\x10\n\x08stop_ids\x18\n \x03(\r\x12)\n\tbad_words\x18\x0b \x03(\x0b\x32\x16.minedraft.v1.TokenIds\x12\x19\n\x11\x61llowed_token_ids\x18\x0c \x03(\r\x12\x0c\n\x04seed\x18\r \x01(\x06\x12\x15\n\x08logprobs\x18\x0e \x01(\rH\x02\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"g\n\x0c\x44\x65\x62ugOptions\x12\x1b\n\x13reference_token_ids\x18\x01 \x03(\r\x12!\n\x14synthetic_acceptance\x18\x02 \x01(\x02H\x00\x88\x01\x01\x42\x17\n\x15_synthetic_acceptance\"1\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"f\n\x10PositionLogprobs\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.minedraft.v1.TokenLogprob\x12\'\n\x03top\x18\x02 \x03(\x0b\x32\x1a.minedraft.v1.TokenLogprob\"\xa3\x01\n\nStepTiming\x12\x17\n\x0fstarted_unix_ns\x18\x01 \x01(\x04\x12\x10\n\x08total_ns\x18\x02 \x01(\x04\x12\x12\n\nforward_ns\x18\x03 \x01(\x04\x12\x11\n\tsample_ns\x18\x04 \x01(\x04\x12\x0f\n\x07wait_ns\x18\x05 \x01(\x04\x12\x0f\n\x07idle_ns\x18\x06 \x01(\x04\x12\x0e\n\x06\x63pu_ns\x18\x07 \x01(\x04\x12\x11\n\tbubble_ns\x18\x08 \x01(\x04\"\xb6\x02\n\tModelInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nvocab_size\x18\x02 \x01(\r\x12\x15\n\rmax_model_len\x18\x03 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x04 \x01(\t\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x15\n\reos_token_ids\x18\x06 \x03(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x12\n\nnum_blocks\x18\x08 \x01(\r\x12\x14\n\x0c\x64rafter_kind\x18\t \x01(\t\x12\x1b\n\x13weights_fingerprint\x18\n \x01(\t\x12\x0f\n\x07kernels\x18\x0b \x01(\t\x12\x14\n\x0cquantisation\x18\x0c \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\r \x01(\t\x12\x19\n\x11num_spare_threads\x18\x0e \x01(\r\"v\n\x0eWorkerIdentity\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\x12\x17\n\x0fstarted_unix_ns\x18\x03 \x01(\x04\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\"\xc8\x01\n\x0f\x46ormLinkRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12.\n\ttransport\x18\x03 \x01(\x0e\x32\x1b.minedraft.v1.LinkTransport\x12\x10\n\x08max_rows\x18\x04 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x05 \x01(\r\x12\x0f\n\x07q_width\x18\x06 \x01(\r\x12\x18\n\x10verifier_address\x18\x07 \x01(\t\x12\x11\n\ttimeout_s\x18\x08 \x01(\x02\"\'\n\x10\x46ormLinkResponse\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\"\x87\x01\n\x0bWorkerUsage\x12\x12\n\nnum_blocks\x18\x01 \x01(\r\x12\x17\n\x0fnum_blocks_used\x18\x02 \x01(\r\x12\x11\n\trss_bytes\x18\x03 \x01(\x04\x12\x19\n\x11num_blocks_cached\x18\x04 \x01(\r\x12\x1d\n\x15num_prefix_hit_tokens\x18\x05 \x01(\x04\")\n\x08LinkLost\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"0\n\x0eSurvivalCurves\x12\x0e\n\x06slopes\x18\x01 \x03(\x02\x12\x0e\n\x06\x62iases\x18\x02 \x03(\x02*\x94\x01\n\rLinkTransport\x12\x1e\n\x1aLINK_TRANSPORT_UNSPECIFIED\x10\x00\x12\x18\n\x14LINK_TRANSPORT_LOCAL\x10\x01\x12\x17\n\x13LINK_TRANSPORT_GLOO\x10\x02\x12\x17\n\x13LINK_TRANSPORT_GRPC\x10\x03\x12\x17\n\x13LINK_TRANSPORT_NCCL\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18minedraft/v1/types.proto\x12\x0cminedraft.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xd5\x03\n\tRowParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x01\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12:\n\nlogit_bias\x18\x08 \x03(\x0b\x32&.minedraft.v1.RowParams.LogitBiasEntry\x12\x12\n\nmin_tokens\x18\t \x01(\r\x12\x10\n\x08stop_ids\x18\n \x03(\r\x12)\n\tbad_words\x18\x0b \x03(\x0b\x32\x16.minedraft.v1.TokenIds\x12\x19\n\x11\x61llowed_token_ids\x18\x0c \x03(\r\x12\x0c\n\x04seed\x18\r \x01(\x06\x12\x15\n\x08logprobs\x18\x0e \x01(\rH\x02\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"g\n\x0c\x44\x65\x62ugOptions\x12\x1b\n\x13reference_token_ids\x18\x01 \x03(\r\x12!\n\x14synthetic_acceptance\x18\x02 \x01(\x02H\x00\x88\x01\x01\x42\x17\n\x15_synthetic_acceptance\"F\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x13\n\x0btoken_bytes\x18\x03 \x01(\x0c\"f\n\x10PositionLogprobs\x12)\n\x05token\x18\x01 \x01(\x0b\x32\x1a.minedraft.v1.TokenLogprob\x12\'\n\x03top\x18\x02 \x03(\x0b\x32\x1a.minedraft.v1.TokenLogprob\"\xa3\x01\n\nStepTiming\x12\x17\n\x0fstarted_unix_ns\x18\x01 \x01(\x04\x12\x10\n\x08total_ns\x18\x02 \x01(\x04\x12\x12\n\nforward_ns\x18\x03 \x01(\x04\x12\x11\n\tsample_ns\x18\x04 \x01(\x04\x12\x0f\n\x07wait_ns\x18\x05 \x01(\x04\x12\x0f\n\x07idle_ns\x18\x06 \x01(\x04\x12\x0e\n\x06\x63pu_ns\x18\x07 \x01(\x04\x12\x11\n\tbubble_ns\x18\x08 \x01(\x04\"\xb6\x02\n\tModelInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nvocab_size\x18\x02 \x01(\r\x12\x15\n\rmax_model_len\x18\x03 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x04 \x01(\t\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x15\n\reos_token_ids\x18\x06 \x03(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x12\n\nnum_blocks\x18\x08 \x01(\r\x12\x14\n\x0c\x64rafter_kind\x18\t \x01(\t\x12\x1b\n\x13weights_fingerprint\x18\n \x01(\t\x12\x0f\n\x07kernels\x18\x0b \x01(\t\x12\x14\n\x0cquantisation\x18\x0c \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\r \x01(\t\x12\x19\n\x11num_spare_threads\x18\x0e \x01(\r\"v\n\x0eWorkerIdentity\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x18\n\x10protocol_version\x18\x02 \x01(\r\x12\x17\n\x0fstarted_unix_ns\x18\x03 \x01(\x04\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\"\xc8\x01\n\x0f\x46ormLinkRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12.\n\ttransport\x18\x03 \x01(\x0e\x32\x1b.minedraft.v1.LinkTransport\x12\x10\n\x08max_rows\x18\x04 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x05 \x01(\r\x12\x0f\n\x07q_width\x18\x06 \x01(\r\x12\x18\n\x10verifier_address\x18\x07 \x01(\t\x12\x11\n\ttimeout_s\x18\x08 \x01(\x02\"\'\n\x10\x46ormLinkResponse\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\"\x87\x01\n\x0bWorkerUsage\x12\x12\n\nnum_blocks\x18\x01 \x01(\r\x12\x17\n\x0fnum_blocks_used\x18\x02 \x01(\r\x12\x11\n\trss_bytes\x18\x03 \x01(\x04\x12\x19\n\x11num_blocks_cached\x18\x04 \x01(\r\x12\x1d\n\x15num_prefix_hit_tokens\x18\x05 \x01(\x04\")\n\x08LinkLost\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"0\n\x0eSurvivalCurves\x12\x0e\n\x06slopes\x18\x01 \x03(\x02\x12\x0e\n\x06\x62iases\x18\x02 \x03(\x02*\x94\x01\n\rLinkTransport\x12\x1e\n\x1aLINK_TRANSPORT_UNSPECIFIED\x10\x00\x12\x18\n\x14LINK_TRANSPORT_LOCAL\x10\x01\x12\x17\n\x13LINK_TRANSPORT_GLOO\x10\x02\x12\x17\n\x13LINK_TRANSPORT_GRPC\x10\x03\x12\x17\n\x13LINK_TRANSPORT_NCCL\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ROWPARAMS_LOGITBIASENTRY']._loaded_options = None
   _globals['_ROWPARAMS_LOGITBIASENTRY']._serialized_options = b'8\001'
-  _globals['_LINKTRANSPORT']._serialized_start=1874
-  _globals['_LINKTRANSPORT']._serialized_end=2022
+  _globals['_LINKTRANSPORT']._serialized_start=1895
+  _globals['_LINKTRANSPORT']._serialized_end=2043
   _globals['_TOKENIDS']._serialized_start=42
   _globals['_TOKENIDS']._serialized_end=65
   _globals['_ROWPARAMS']._serialized_start=68
@@ -44,23 +44,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DEBUGOPTIONS']._serialized_start=539
   _globals['_DEBUGOPTIONS']._serialized_end=642
   _globals['_TOKENLOGPROB']._serialized_start=644
-  _globals['_TOKENLOGPROB']._serialized_end=693
-  _globals['_POSITIONLOGPROBS']._serialized_start=695
-  _globals['_POSITIONLOGPROBS']._serialized_end=797
-  _globals['_STEPTIMING']._serialized_start=800
-  _globals['_STEPTIMING']._serialized_end=963
-  _globals['_MODELINFO']._serialized_start=966
-  _globals['_MODELINFO']._serialized_end=1276
-  _globals['_WORKERIDENTITY']._serialized_start=1278
-  _globals['_WORKERIDENTITY']._serialized_end=1396
-  _globals['_FORMLINKREQUEST']._serialized_start=1399
-  _globals['_FORMLINKREQUEST']._serialized_end=1599
-  _globals['_FORMLINKRESPONSE']._serialized_start=1601
-  _globals['_FORMLINKRESPONSE']._serialized_end=1640
-  _globals['_WORKERUSAGE']._serialized_start=1643
-  _globals['_WORKERUSAGE']._serialized_end=1778
-  _globals['_LINKLOST']._serialized_start=1780
-  _globals['_LINKLOST']._serialized_end=1821
-  _globals['_SURVIVALCURVES']._serialized_start=1823
-  _globals['_SURVIVALCURVES']._serialized_end=1871
+  _globals['_TOKENLOGPROB']._serialized_end=714
+  _globals['_POSITIONLOGPROBS']._serialized_start=716
+  _globals['_POSITIONLOGPROBS']._serialized_end=818
+  _globals['_STEPTIMING']._serialized_start=821
+  _globals['_STEPTIMING']._serialized_end=984
+  _globals['_MODELINFO']._serialized_start=987
+  _globals['_MODELINFO']._serialized_end=1297
+  _globals['_WORKERIDENTITY']._serialized_start=1299
+  _globals['_WORKERIDENTITY']._serialized_end=1417
+  _globals['_FORMLINKREQUEST']._serialized_start=1420
+  _globals['_FORMLINKREQUEST']._serialized_end=1620
+  _globals['_FORMLINKRESPONSE']._serialized_start=1622
+  _globals['_FORMLINKRESPONSE']._serialized_end=1661
+  _globals['_WORKERUSAGE']._serialized_start=1664
+  _globals['_WORKERUSAGE']._serialized_end=1799
+  _globals['_LINKLOST']._serialized_start=1801
+  _globals['_LINKLOST']._serialized_end=1842
+  _globals['_SURVIVALCURVES']._serialized_start=1844
+  _globals['_SURVIVALCURVES']._serialized_end=1892
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ import structlog
 
 from minedraft.identity import draw_identity
 from minedraft.kept_forms import KeptForms
+from minedraft.model_files.sampling_defaults import read_sampling_defaults
 from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.services.coordinator.core.core import Core
@@ -23,7 +24,7 @@ from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.fence import Coordinator
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
 from minedraft.transport.server import serve
-from minedraft.types import Mode
+from minedraft.types import NO_DEFAULTS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,9 @@ async def run(
         identity=identity,
         tokenizer=tokenizer,
         texts=texts,
+        sampling_defaults=(
+            read_sampling_defaults(config.tokenizer) if config.tokenizer else NO_DEFAULTS
+        ),
     )
     health: HealthServer | None = None
 

@@ -25,9 +25,10 @@ from minedraft.security.caller import ANYBODY
 from minedraft.services.coordinator.config import check_assignment
 from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
+from minedraft.services.coordinator.tokenization import Tokenization
 from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.transport.fields import shown
-from minedraft.types import SHAPES, FinishReason, Mode
+from minedraft.types import NO_DEFAULTS, SHAPES, FinishReason, Mode
 from minedraft.validation import MAX_SAMPLES, validate_abort
 from minedraft.worker.memory import resident_bytes
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from minedraft.admin import Span, SwapOrder, SwapResult
-    from minedraft.api import Event, GenerationRequest
+    from minedraft.api import Event, GenerationRequest, TokenizeOrder, TokenizerInfo
     from minedraft.plans import WorkerIdentity
     from minedraft.security.caller import Caller
     from minedraft.services.coordinator.config import CoordinatorConfig
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.text.pool import Texts
     from minedraft.services.coordinator.text.tokenizer import Tokenizer
     from minedraft.services.coordinator.workers.membership import Membership
-    from minedraft.types import ModelInfo
+    from minedraft.types import ModelInfo, SamplingDefaults
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +73,7 @@ class Handler:
         identity: WorkerIdentity,
         tokenizer: Tokenizer | None,
         texts: Texts | None = None,
+        sampling_defaults: SamplingDefaults = NO_DEFAULTS,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -79,6 +81,8 @@ class Handler:
         self._identity = identity
         self._tokenizer = tokenizer
         self._texts = texts
+        self._tokenization = Tokenization(tokenizer, texts)
+        self._sampling_defaults = sampling_defaults
         self._walk = asyncio.Lock()
         self._swapper = Swapper(membership)
         self._live: dict[str, _LiveRequest] = {}
@@ -153,7 +157,7 @@ class Handler:
             async for event in stream:
                 if request_id in self._cut_off and _is_abort(event):
                     raise DrainingError("the service shut down before this answer was complete")
-                yield event
+                yield self._tokenization.spelled(event)
         finally:
             # Otherwise another call took over, and the ids of these samples are its own now.
             if self._live.get(request_id) is live:
@@ -196,7 +200,21 @@ class Handler:
             WorkerUnavailableError: no verifier has joined yet.
         """
         has_template = self._tokenizer is not None and self._tokenizer.has_chat_template
-        return TargetInfo(self._target(), has_template)
+        return TargetInfo(self._target(), has_template, self._sampling_defaults)
+
+    async def tokenize(self, order: TokenizeOrder) -> tuple[int, ...]:
+        """See `Tokenization.tokenize`."""
+        return await self._tokenization.tokenize(order)
+
+    async def detokenize(self, token_ids: tuple[int, ...], *, skip_special_tokens: bool) -> str:
+        """See `Tokenization.detokenize`."""
+        return await self._tokenization.detokenize(
+            token_ids, skip_special_tokens=skip_special_tokens
+        )
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        """See `Tokenization.info`."""
+        return self._tokenization.info()
 
     def server_info(self) -> ServerInfo:
         """The server."""

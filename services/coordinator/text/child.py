@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from minedraft.errors import InvalidRequestError
 from minedraft.exit import end_at_once
 from minedraft.services.coordinator.text.tokenizer import Tokenizer
-from minedraft.services.coordinator.text.wire import PREFIX, Answer, Order, sizes
+from minedraft.services.coordinator.text.wire import FIELDS, PREFIX, Answer, Order, sizes
 
 if TYPE_CHECKING:
     from minedraft.services.coordinator.text.prompt_encoder import PromptEncoder
@@ -94,8 +94,10 @@ def work(encoder: PromptEncoder, orders: socket.socket) -> None:
 
 
 def _answer(encoder: PromptEncoder, order: Order) -> Answer:
-    field = {"text": "text", "chat": "chat.messages"}.get(order.kind, "sampling.bad_words")
+    field = FIELDS[order.kind]
     try:
+        if order.kind == "ids":
+            return _decode(encoder, order)
         ids = _encode(encoder, order)
     except InvalidRequestError as err:
         return Answer(error=str(err), field=err.field)
@@ -107,15 +109,32 @@ def _answer(encoder: PromptEncoder, order: Order) -> Answer:
     return Answer(ids if num_tokens <= order.max_tokens else (), num_tokens)
 
 
+def _decode(encoder: PromptEncoder, order: Order) -> Answer:
+    text = encoder.decode(order.ids, skip_special_tokens=order.skip_special_tokens)
+    num_bytes = len(text.encode())
+    if num_bytes > order.max_bytes:
+        field = FIELDS[order.kind]
+        raise InvalidRequestError(
+            f"{field}: their text has {num_bytes} bytes, want at most {order.max_bytes}",
+            field=field,
+        )
+    return Answer(text=text)
+
+
 def _encode(encoder: PromptEncoder, order: Order) -> list[list[int]]:
     match order.kind:
         case "text":
             (text,) = order.texts
-            return [encoder.encode(text, parse_special_tokens=order.parse_special_tokens)]
+            ids = encoder.encode(
+                text,
+                parse_special_tokens=order.parse_special_tokens,
+                add_special_tokens=order.add_special_tokens,
+            )
+            return [ids]
         case "chat":
             messages = list(zip(order.roles, order.texts, strict=True))
             return [encoder.encode_chat(messages, max_chars=order.max_chars)]
-        case "bad_words":
+        case _:
             return [list(ids) for word in order.texts for ids in encoder.encode_bad_word(word)]
 
 

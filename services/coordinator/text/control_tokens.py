@@ -66,6 +66,8 @@ class ControlTokens:
         control = self._special | written
         self._single_words = frozenset(t.content for t in added.values() if t.single_word)
         self._names = {spelling: secrets.token_hex(16) for spelling in sorted(control)}
+        self._back = {name: spelling for spelling, name in self._names.items()}
+        self._any_name = re.compile("|".join(self._back)) if self._back else None
         self._source = template_source
         self._first_chars = frozenset(spelling[0] for spelling in control)
         self._lengths: dict[str, list[int]] = {}  # of all added tokens, by how they begin
@@ -95,6 +97,12 @@ class ControlTokens:
                 parts += text[done:start], self._names[spelling]
                 done = end
         return "".join((*parts, text[done:]))
+
+    def restore(self, text: str) -> str:
+        """Give control tokens in a text that `renamed` decoded their own spellings again."""
+        if self._any_name is None:
+            return text
+        return self._any_name.sub(lambda found: self._back[found[0]], text)
 
     def hide(self, contents: Sequence[str]) -> Iterator[Hidden]:
         """Yield changed contents that cannot become control tokens, from strict to lenient.

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,7 +29,7 @@ from minedraft.errors import (
     WorkerUnavailableError,
 )
 from minedraft.services.coordinator.text import child
-from minedraft.services.coordinator.text.wire import PREFIX, Answer, Order, sizes
+from minedraft.services.coordinator.text.wire import FIELDS, PREFIX, Answer, Order, sizes
 from minedraft.validation import prompt_too_long
 
 if TYPE_CHECKING:
@@ -53,21 +54,41 @@ _HUNG_S: Final = child.ORDER_WALL_S + 5
 """Longest time of an order. The kernel ends a worker earlier, but not a stopped one."""
 
 
+TooLong = Callable[[int, int], InvalidRequestError]
+"""Builds the error of more tokens (the first number) than there may be (the second)."""
+
+
 class Texts(Protocol):
-    """Turns text into ids."""
+    """Turns text into ids, and back."""
 
     async def encode(
-        self, text: str, *, parse_special_tokens: bool, max_tokens: int
+        self,
+        text: str,
+        *,
+        parse_special_tokens: bool,
+        max_tokens: int,
+        add_special_tokens: bool = True,
+        too_long: TooLong = prompt_too_long,
     ) -> tuple[int, ...]:
-        """Tokenize a text prompt; refuse more than `max_tokens`."""
+        """Tokenize a text; refuse more than `max_tokens`."""
 
     async def encode_chat(
-        self, messages: Sequence[tuple[str, str]], *, max_tokens: int, max_chars: int
+        self,
+        messages: Sequence[tuple[str, str]],
+        *,
+        max_tokens: int,
+        max_chars: int,
+        too_long: TooLong = prompt_too_long,
     ) -> tuple[int, ...]:
         """Format a conversation and tokenize it; refuse more than `max_tokens`."""
 
     async def encode_bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the id sequences that spell words."""
+
+    async def decode(
+        self, token_ids: tuple[int, ...], *, skip_special_tokens: bool, max_bytes: int
+    ) -> str:
+        """Turn ids into text; refuse more than `max_bytes` of it."""
 
 
 @dataclass(slots=True)
@@ -137,7 +158,13 @@ class TextPool:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def encode(
-        self, text: str, *, parse_special_tokens: bool, max_tokens: int
+        self,
+        text: str,
+        *,
+        parse_special_tokens: bool,
+        max_tokens: int,
+        add_special_tokens: bool = True,
+        too_long: TooLong = prompt_too_long,
     ) -> tuple[int, ...]:
         """See `Texts`.
 
@@ -146,25 +173,51 @@ class TextPool:
             QueueFullError: too much waits.
             WorkerUnavailableError: no process to do it.
         """
-        order = Order("text", (text,), (), parse_special_tokens, max_tokens)
-        return _only(await self._answer(order), max_tokens)
+        order = Order(
+            "text",
+            (text,),
+            parse_special_tokens=parse_special_tokens,
+            max_tokens=max_tokens,
+            add_special_tokens=add_special_tokens,
+        )
+        return _only(await self._answer(order), max_tokens, too_long)
 
     async def encode_chat(
-        self, messages: Sequence[tuple[str, str]], *, max_tokens: int, max_chars: int
+        self,
+        messages: Sequence[tuple[str, str]],
+        *,
+        max_tokens: int,
+        max_chars: int,
+        too_long: TooLong = prompt_too_long,
     ) -> tuple[int, ...]:
         """See `Texts`. Raises what `encode` does."""
         roles = tuple(role for role, _ in messages)
         contents = tuple(content for _, content in messages)
         order = Order("chat", contents, roles, max_tokens=max_tokens, max_chars=max_chars)
-        return _only(await self._answer(order), max_tokens)
+        return _only(await self._answer(order), max_tokens, too_long)
 
     async def encode_bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """See `Texts`. Raises what `encode` does."""
         answer = await self._answer(Order("bad_words", tuple(words), max_tokens=1 << 20))
         return tuple(map(tuple, answer.ids))
 
+    async def decode(
+        self, token_ids: tuple[int, ...], *, skip_special_tokens: bool, max_bytes: int
+    ) -> str:
+        """See `Texts`.
+
+        Raises:
+            InvalidRequestError: their text is longer, or cannot be made within the bounds.
+            QueueFullError: too much waits.
+            WorkerUnavailableError: no process to do it.
+        """
+        order = Order(
+            "ids", ids=token_ids, skip_special_tokens=skip_special_tokens, max_bytes=max_bytes
+        )
+        return (await self._answer(order)).text
+
     async def _answer(self, order: Order) -> Answer:
-        field = {"text": "text", "chat": "chat.messages"}.get(order.kind, "sampling.bad_words")
+        field = FIELDS[order.kind]
         try:
             frame = order.to_frame()
         except UnicodeEncodeError as err:
@@ -335,7 +388,7 @@ async def _bury(process: subprocess.Popen[bytes]) -> None:
         process.poll()
 
 
-def _only(answer: Answer, max_tokens: int) -> tuple[int, ...]:
+def _only(answer: Answer, max_tokens: int, too_long: TooLong) -> tuple[int, ...]:
     if not answer.ids:
-        raise prompt_too_long(answer.num_tokens, max_tokens)
+        raise too_long(answer.num_tokens, max_tokens)
     return tuple(answer.ids[0])

@@ -1,4 +1,4 @@
-"""Encodes the text, conversations and bad words of callers. Pure, and not quick.
+"""Encodes the text, conversations and bad words of callers, and decodes ids. Pure, and not quick.
 
 Takes time and memory in proportion to the text, and with a model's files at odds with it much more:
 the coordinator does this in a process of its own (`child`). Refuses to take a caller's words
@@ -47,19 +47,27 @@ class PromptEncoder:
         self._control = ControlTokens(backend, chat_template.source if chat_template else "")
         self._backend: tokenizers.Tokenizer = self._control.renamed
 
-    def encode(self, text: str, *, parse_special_tokens: bool = False) -> list[int]:
+    def encode(
+        self, text: str, *, parse_special_tokens: bool = False, add_special_tokens: bool = True
+    ) -> list[int]:
         """Turn a text prompt into ids, with the special tokens that the post-processor adds.
 
         Args:
             text: Any.
             parse_special_tokens: Whether the spelling of a special token in it is that token.
+            add_special_tokens: False: without those of the post-processor.
 
         Raises:
             InvalidRequestError: The text is no Unicode (lone surrogates).
         """
         _check_unicode(text, "text")
         text = self._control.respell(text, parse_special_tokens=parse_special_tokens)
-        return self._ids(text, add_special_tokens=True)
+        return self._ids(text, add_special_tokens=add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Turn ids into text, as `Tokenizer.decode` does."""
+        text = self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        return self._control.restore(str(text))
 
     def encode_chat(
         self, messages: Sequence[tuple[str, str]], *, max_chars: int = MAX_RENDERED_CHARS

@@ -52,6 +52,7 @@ class Tokenizer:
         self._template_names = tuple(template_names)
         self._bytes: dict[int, bytes] = {}  # cache; at most the vocabulary
         self._fingerprint = facts.fingerprint
+        self._named_tokens = dict(facts.named_tokens or {})
         self._special_ids = frozenset(
             index for index, added in backend.get_added_tokens_decoder().items() if added.special
         )
@@ -90,6 +91,16 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         """Whether `encode_chat` works."""
         return self._chat_template is not None
+
+    @property
+    def chat_template(self) -> str:
+        """Jinja source of the chat template; empty without one."""
+        return self._chat_template.source if self._chat_template else ""
+
+    @property
+    def named_tokens(self) -> Mapping[str, str]:
+        """Name to token: `bos_token`, `eos_token` and their like."""
+        return self._named_tokens
 
     @property
     def vocab_size(self) -> int:

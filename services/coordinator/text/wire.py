@@ -24,15 +24,22 @@ MAX_HEADER_BYTES: Final = 1 << 20
 MAX_BODY_BYTES: Final = 1 << 26
 _IDS: Final = "I"
 
-Kind = Literal["text", "chat", "bad_words"]
+Kind = Literal["text", "chat", "bad_words", "ids"]
+FIELDS: Final[dict[Kind, str]] = {
+    "text": "text",
+    "chat": "chat.messages",
+    "bad_words": "sampling.bad_words",
+    "ids": "token_ids",
+}
+"""The field of a request that an order is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to tokenize."""
+    """An order to tokenize, or to turn ids into text."""
 
     kind: Kind
-    texts: tuple[str, ...]
+    texts: tuple[str, ...] = ()
     """One text, the contents of messages, or words."""
     roles: tuple[str, ...] = ()
     """Roles of the messages."""
@@ -41,6 +48,12 @@ class Order:
     """More ids than this are counted and not sent."""
     max_chars: int = 0
     """Longest text that the template may make."""
+    add_special_tokens: bool = True
+    ids: tuple[int, ...] = ()
+    """What to turn into text."""
+    skip_special_tokens: bool = False
+    max_bytes: int = 0
+    """More text than this is not sent."""
 
     def to_frame(self) -> bytes:
         """For the wire.
@@ -56,26 +69,35 @@ class Order:
             "parse": self.parse_special_tokens,
             "max_tokens": self.max_tokens,
             "max_chars": self.max_chars,
+            "add": self.add_special_tokens,
+            "skip": self.skip_special_tokens,
+            "max_bytes": self.max_bytes,
         }
-        return frame(header, b"".join(parts))
+        return frame(header, b"".join((*parts, array(_IDS, self.ids).tobytes())))
 
     @classmethod
     def from_frame(cls, header: dict[str, Any], body: bytes) -> Self:
         """Decode from the wire."""
-        edges = pairwise(accumulate(header["sizes"], initial=0))
+        edges = list(accumulate(header["sizes"], initial=0))
+        ids = array(_IDS)
+        ids.frombytes(body[edges[-1] :])
         return cls(
             header["kind"],
-            tuple(body[start:end].decode() for start, end in edges),
+            tuple(body[start:end].decode() for start, end in pairwise(edges)),
             tuple(header["roles"]),
             header["parse"],
             header["max_tokens"],
             header["max_chars"],
+            header["add"],
+            tuple(ids),
+            header["skip"],
+            header["max_bytes"],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer: lists of ids, or an error."""
+    """The answer: lists of ids, a text, or an error."""
 
     ids: Sequence[Sequence[int]] = ()
     """One list for a text or chat, any number for bad words."""
@@ -85,6 +107,7 @@ class Answer:
     field: str = ""
     is_last: bool = False
     """Whether the process ends after this answer."""
+    text: str = ""
 
     def to_frame(self) -> bytes:
         """Encode for the wire."""
@@ -95,7 +118,8 @@ class Answer:
             "field": self.field,
             "last": self.is_last,
         }
-        return frame(header, b"".join(array(_IDS, numbers).tobytes() for numbers in self.ids))
+        lists = (array(_IDS, numbers).tobytes() for numbers in self.ids)
+        return frame(header, b"".join((*lists, self.text.encode())))
 
     @classmethod
     def from_frame(cls, header: dict[str, Any], body: bytes) -> Self:
@@ -105,15 +129,17 @@ class Answer:
             ProtocolError: not an answer.
         """
         try:
+            edges = list(accumulate(header["counts"], initial=0))
+            num_bytes = edges[-1] * array(_IDS).itemsize
             numbers = array(_IDS)
-            numbers.frombytes(body)
-            edges = pairwise(accumulate(header["counts"], initial=0))
+            numbers.frombytes(body[:num_bytes])
             return cls(
-                tuple(tuple(numbers[start:end]) for start, end in edges),
+                tuple(tuple(numbers[start:end]) for start, end in pairwise(edges)),
                 int(header["num_tokens"]),
                 str(header["error"]),
                 str(header["field"]),
                 bool(header["last"]),
+                body[num_bytes:].decode(),
             )
         except (LookupError, TypeError, ValueError) as err:
             raise ProtocolError(f"text: a malformed answer: {err}") from err

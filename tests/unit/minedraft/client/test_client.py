@@ -14,7 +14,7 @@ from minedraft.api import Delta, Finished, Message, Started
 from minedraft.client import Client, SyncClient
 from minedraft.transport import channel
 from minedraft.transport.limits import limits_for
-from minedraft.types import FinishReason, Mode, Speculation
+from minedraft.types import FinishReason, Mode, SamplingDefaults, Speculation
 from minedraft.v1 import admin_pb2, generation_pb2
 from tests.fake_coordinator import FakeCoordinator, serve
 
@@ -245,6 +245,26 @@ async def test_admin_calls_speak_plain_values(client: Client, fake: FakeCoordina
     spans = await client.timeline()
     assert {span.lane for span in spans} == {"verify"}
     assert await client.timeline(since_unix_ns=spans[-1].start_ns) == ()
+
+
+async def test_calls_about_text_speak_plain_values(client: Client, fake: FakeCoordinator):
+    fake.sampling_defaults = SamplingDefaults(temperature=0.0, top_k=20)
+    assert await client.tokenize("ab") == (0, 97, 98)
+    assert await client.tokenize("ab", add_special_tokens=False) == (97, 98)
+    chat = [{"role": "user", "content": "a"}]
+    assert await client.tokenize(messages=chat) == (117, 97)
+    assert await client.detokenize([0, 5]) == "w0 w5 "
+    assert await client.detokenize((0, 5), skip_special_tokens=True) == "w5 "
+    info = await client.tokenizer_info()
+    assert (info.vocab_size, info.named_tokens) == (1000, {"eos_token": "</s>"})
+    assert (await client.model_info()).sampling_defaults == fake.sampling_defaults
+    fake.error = errors.QueueFullError("full")
+    for call in (client.tokenize("ab"), client.detokenize([5])):
+        with pytest.raises(errors.QueueFullError):
+            await call
+    for call in (client.tokenize(), client.tokenize("a", messages=chat), client.detokenize("a")):
+        with pytest.raises(errors.InvalidRequestError):
+            await call
 
 
 def test_every_rpc_has_a_client_method():

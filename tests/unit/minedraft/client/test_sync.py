@@ -28,6 +28,15 @@ async def test_generate_and_stream_without_a_loop(fake: FakeCoordinator):
     assert whole == streamed == completed != ""
 
 
+async def test_text_and_ids_without_a_loop(fake: FakeCoordinator):
+    def work():
+        with SyncClient(fake.address) as client:
+            info = client.tokenizer_info()
+            return client.tokenize("ab"), client.detokenize([0, 5]), info.vocab_size
+
+    assert await run(work) == ((0, 97, 98), "w0 w5 ", 1000)
+
+
 async def test_leaving_the_loop_aborts_the_request(fake: FakeCoordinator):
     fake.gate = asyncio.Event()
 

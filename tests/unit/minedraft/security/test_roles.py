@@ -30,6 +30,12 @@ def test_who_may_call_what():
     assert by_role == MAY_CALL
 
 
+def test_a_gateway_generates_and_reads_and_changes_nothing():
+    methods = {method for method, allowed in POLICY.items() if Role.GATEWAY in allowed}
+    generation = {method for method in POLICY if "v1.Generation/" in method}
+    assert methods == generation | {m for m in POLICY if "v1.Admin/Get" in m}
+
+
 def test_who_may_read_may_change_nothing():
     assert MAY_CALL["monitor"] == {
         method for method in MAY_CALL["admin"] if "/Get" in method or "Reflection" in method

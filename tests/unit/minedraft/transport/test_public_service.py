@@ -5,11 +5,18 @@ from types import SimpleNamespace
 import pytest
 
 from minedraft.admin import ServerInfo, Span, Status, SwapOrder, SwapResult, TargetInfo
-from minedraft.api import Delta, Finished, GenerationRequest, Started
+from minedraft.api import (
+    Delta,
+    Finished,
+    GenerationRequest,
+    Started,
+    TokenizeOrder,
+    TokenizerInfo,
+)
 from minedraft.errors import InvalidRequestError, QueueFullError
 from minedraft.plans import StepTiming, WorkerIdentity
 from minedraft.security.caller import ANYBODY
-from minedraft.transport import admin_codec, public_codec
+from minedraft.transport import admin_codec, public_codec, text_codec
 from minedraft.transport.public_service import AdminServicer, GenerationServicer
 from minedraft.types import FinishReason, Mode, ModelInfo
 from minedraft.v1 import admin_pb2, generation_pb2
@@ -53,6 +60,17 @@ class Handler:
 
     def server_info(self):
         return ServerInfo(IDENTITY, Mode(2, 4, 4), 9, "coupled")
+
+    async def tokenize(self, order):
+        self.asked.append(order)
+        return (1, 2, 3)
+
+    async def detokenize(self, token_ids, *, skip_special_tokens):
+        self.asked.append((token_ids, skip_special_tokens))
+        return "text"
+
+    def tokenizer_info(self):
+        return TokenizerInfo(50, "{{ x }}", {"eos_token": "</s>"})
 
     async def status(self):
         return Status(IDENTITY, Mode(2, 4, 4), num_waiting=3)
@@ -118,6 +136,25 @@ async def test_the_other_calls_of_callers(handler):
     assert public_codec.target_info_from_proto(target) == handler.target_info()
     server = await servicer.GetServerInfo(generation_pb2.GetServerInfoRequest(), None)
     assert public_codec.server_info_from_proto(server) == handler.server_info()
+
+
+async def test_the_calls_about_text(handler):
+    servicer = GenerationServicer(handler)
+    order = TokenizeOrder(text="hi", add_special_tokens=False)
+    ids = generation_pb2.DetokenizeRequest(token_ids=[4, 5], skip_special_tokens=True)
+    for as_sent in (lambda message: message, lambda message: message.SerializeToString()):
+        asked = as_sent(text_codec.order_to_proto(order))
+        assert (await servicer.Tokenize(asked, None)).token_ids == [1, 2, 3]
+        assert (await servicer.Detokenize(as_sent(ids), None)).text == "text"
+    assert handler.asked == [order, ((4, 5), True)] * 2
+    info = await servicer.GetTokenizerInfo(generation_pb2.GetTokenizerInfoRequest(), None)
+    assert text_codec.tokenizer_info_from_proto(info) == handler.tokenizer_info()
+
+
+@pytest.mark.parametrize("name", ["Tokenize", "Detokenize"])
+async def test_bytes_that_are_no_message_are_refused_by_name(handler, name):
+    with pytest.raises(InvalidRequestError, match=f"no {name}Request"):
+        await getattr(GenerationServicer(handler), name)(b"\x0a\x05", None)
 
 
 async def test_the_calls_of_operators(handler):

@@ -79,3 +79,43 @@ def test_packed_ids_are_counted(number, inner):
     check(fits)
     with pytest.raises(InvalidRequestError, match=str(CONTEXT + 1)):
         check(field(number, field(inner, b"\x05" * (CONTEXT - 1) + b"\xac\x02\x05")))
+
+
+ORDERS = {
+    "texts": many(b"\x0a\x00"),
+    "messages": field(2, many(b"\x0a\x00")),
+    "a message of many roles": field(2, field(1, many(b"\x0a\x00"))),
+}
+IDS = {
+    "packed": field(1, many(b"\x05")),
+    "in packs": many(field(1, b"\x05" * 500)),
+    "one by one": many(b"\x08\x05"),
+}
+
+
+@pytest.mark.parametrize("data", ORDERS.values(), ids=ORDERS)
+def test_too_many_of_anything_to_tokenize_are_refused_in_little_time(data):
+    begin = time.thread_time()
+    with pytest.raises(InvalidRequestError, match="want at most"):
+        wire_sizes.check_tokenize(data)
+    assert time.thread_time() - begin < 0.05
+
+
+@pytest.mark.parametrize("data", IDS.values(), ids=IDS)
+def test_too_many_ids_to_turn_into_text_are_refused_in_little_time(data):
+    begin = time.thread_time()
+    with pytest.raises(InvalidRequestError, match="token_ids has"):
+        wire_sizes.check_detokenize(data)
+    assert time.thread_time() - begin < 0.05
+
+
+def test_as_many_as_there_may_be_pass():
+    wire_sizes.check_tokenize(field(1, b"t" * 4_000_000))
+    chat = generation_pb2.TokenizeRequest()
+    for _ in range(4096):
+        chat.chat.messages.add(role="assistant", content="c" * 100)
+    wire_sizes.check_tokenize(chat.SerializeToString())
+    ids = generation_pb2.DetokenizeRequest(token_ids=[2**21] * 1_000_000)
+    wire_sizes.check_detokenize(ids.SerializeToString())
+    with pytest.raises(InvalidRequestError, match="1000001"):
+        wire_sizes.check_detokenize(ids.SerializeToString() + b"\x08\x05")

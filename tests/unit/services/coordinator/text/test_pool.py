@@ -104,6 +104,19 @@ async def test_ids_are_those_of_the_tokenizer(tmp_path):
         assert words == (*tokenizer.encode_bad_word("fox"), *tokenizer.encode_bad_word("dog"))
 
 
+async def test_text_of_ids_is_that_of_the_tokenizer(tmp_path):
+    async with pool(directory(tmp_path / "m")) as (texts, tokenizer):
+        ids = (*tokenizer.encode("hello the fox \U0001f600"), *tokenizer.special_ids, 10**6)
+        for skip in (True, False):
+            text = await texts.decode(ids, skip_special_tokens=skip, max_bytes=10_000)
+            assert text == tokenizer.decode(ids, skip_special_tokens=skip)
+        ids = await encode(texts, "the fox", add_special_tokens=False)
+        assert await texts.decode(ids, skip_special_tokens=False, max_bytes=7) == "the fox"
+        with pytest.raises(InvalidRequestError, match="7 bytes, want at most 6") as caught:
+            await texts.decode(ids, skip_special_tokens=False, max_bytes=6)
+        assert caught.value.field == "token_ids"
+
+
 async def test_what_is_refused_is_refused_in_the_tokenizers_words(tmp_path):
     async with pool(directory(tmp_path / "m", template="{{ raise_exception('no') }}")) as (
         texts,

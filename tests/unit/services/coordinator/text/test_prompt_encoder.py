@@ -250,3 +250,17 @@ def test_whatever_the_messages_say_control_tokens_are_the_templates(kind, name, 
 def test_ids_of_any_harmless_chat_are_those_of_transformers(kind, name, texts):
     messages = [(("user", "assistant")[i % 2], text) for i, text in enumerate(texts)]
     assert ENCODERS[kind, name].encode_chat(messages) == transformers_ids(kind, name, messages)
+
+
+@every_kind
+@given(ids=st.lists(st.integers(0, 450), max_size=20), skip=st.booleans())
+def test_text_of_ids_is_that_of_the_models_own_tokenizer(kind, ids, skip):
+    expected = TOKENIZERS[kind].decode(ids, skip_special_tokens=skip)
+    assert ENCODERS[kind, "bare"].decode(ids, skip_special_tokens=skip) == expected
+
+
+@every_kind
+def test_no_special_tokens_stand_around_a_text_that_shall_have_none(kind):
+    fast = PreTrainedTokenizerFast(tokenizer_object=TOKENIZERS[kind], **SPECIAL)
+    found = ENCODERS[kind, "bare"].encode("hello world", add_special_tokens=False)
+    assert found == fast("hello world", add_special_tokens=False).input_ids
