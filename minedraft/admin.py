@@ -107,6 +107,10 @@ class Counters:
     """Those of them at which one was empty, so that drafting and verifying took turns."""
     num_shape_switches: int = 0
     """Times that the coordinator chose another shape."""
+    num_drafted_per_position: tuple[int, ...] = ()
+    """Draft tokens verified, by their place in the draft, the first one first."""
+    num_accepted_per_position: tuple[int, ...] = ()
+    """Of them accepted; divided by `num_drafts` they are vLLM's rates per position."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.request import Request
 from minedraft.services.coordinator.engine import Engine, Sample
 from minedraft.services.coordinator.streams import EventStream
+from minedraft.services.coordinator.telemetry.timeline import Timeline
 from minedraft.services.coordinator.text.output import OutputProcessor
-from minedraft.services.coordinator.timeline import Timeline
 from minedraft.types import Mode, RequestId, RowParams, SamplingParams, Speculation
 from tests.worker_doubles import DrafterDouble, VerifierDouble
 

@@ -200,6 +200,10 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
         )
         return admin_codec.status_to_proto(status)
 
+    async def GetMetrics(self, request, context):
+        text = f"# TYPE minedraft_up gauge\nminedraft_up 1.0\nfake_requests {len(self.requests)}\n"
+        return admin_pb2.GetMetricsResponse(text=text)
+
     async def SetMode(self, request, context):
         if self.error is not None:
             raise self.error

@@ -16,7 +16,7 @@ from minedraft.plans import WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.engine import Engine
-from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.telemetry.timeline import Timeline
 from minedraft.services.coordinator.workers.membership import Membership
 from minedraft.transport.channel import MAX_WORKER_MESSAGE_BYTES, server_options
 from minedraft.transport.fence import Coordinator

@@ -17,7 +17,7 @@ from minedraft.plans import PROTOCOL_VERSION, WorkerIdentity, WorkerInfo
 from minedraft.services.coordinator.config import CoordinatorConfig
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.engine import Engine
-from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.telemetry.timeline import Timeline
 from minedraft.services.coordinator.workers import membership as membership_module
 from minedraft.services.coordinator.workers.membership import Membership
 from minedraft.types import Mode

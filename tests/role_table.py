@@ -16,6 +16,7 @@ READ_MODELS = {
 READ_STATUS = {
     "/minedraft.v1.Admin/GetStatus",
     "/minedraft.v1.Admin/GetTimeline",
+    "/minedraft.v1.Admin/GetMetrics",
 }
 EXPLORE = {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}
 OPERATE = {"/minedraft.v1.Admin/SetMode", "/minedraft.v1.Admin/SwapDrafter"}

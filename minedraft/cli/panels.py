@@ -73,7 +73,10 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "grace_s",
         ),
         "HTTP": ("cors_origins", "max_body_bytes", "max_connections"),
-        "Health and logs": ("health_listen", "log_dir", "log_level", "log_json", "debug_requests"),
+        "Health and logs": (
+            "health_listen", "metrics_listen", "metrics", "log_dir", "log_level",
+            "log_json", "debug_requests",
+        ),
         "Connection": ("address", "http_proxy"),
         "Security": ("tls_cert", "tls_key", "tls_ca", "token_file", "insecure"),
     }
@@ -86,8 +89,8 @@ _ORDER: Final = {panel: place for place, panel in enumerate(_PANELS)}
 _METAVARS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "HOST:PORT": (
-            "address", "listen", "health_listen", "verifier", "drafters", "link_address", "to",
-            "replace", "http", "coordinator",
+            "address", "listen", "health_listen", "metrics_listen", "verifier", "drafters",
+            "link_address", "to", "replace", "http", "coordinator",
         ),
         "HOST": ("link_bind_host",),
         "DIR_OR_ID": ("target", "draft", "model"),

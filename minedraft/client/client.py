@@ -359,3 +359,11 @@ class Client:
         return await self._stub.get_timeline(
             max_spans=max_spans, since_unix_ns=since_unix_ns, timeout_s=_CALL_TIMEOUT_S
         )
+
+    async def metrics(self) -> str:
+        """Read the metrics in Prometheus' text format, version 0.0.4.
+
+        Raises:
+            PreconditionError: the coordinator was started without metrics.
+        """
+        return await self._stub.get_metrics(timeout_s=_CALL_TIMEOUT_S)

@@ -279,6 +279,10 @@ class SyncClient:
         """As `Client.timeline`."""
         return self._run(self._client.timeline(max_spans=max_spans, since_unix_ns=since_unix_ns))
 
+    def metrics(self) -> str:
+        """As `Client.metrics`."""
+        return self._run(self._client.metrics())
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if not self._home.is_here:  # the thread is not, nor is whoever holds the lock
             coroutine.close()

@@ -50,6 +50,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[Role]]]] = {
     "minedraft.v1.Admin": {
         "GetStatus": _READS,
         "GetTimeline": _READS,
+        "GetMetrics": _READS,
         "SetMode": _OPERATES,
         "SwapDrafter": _OPERATES,
     },

@@ -17,7 +17,7 @@ from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.core.draft_source import DraftSource
 from minedraft.services.coordinator.core.outcome import Kept
 from minedraft.services.coordinator.core.request import Request
-from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.telemetry.timeline import Timeline
 from minedraft.sim.devices import Devices
 from minedraft.sim.drafter import SimDrafter
 from minedraft.sim.events import Events

@@ -26,7 +26,8 @@ from minedraft.v1 import admin_pb2
 if TYPE_CHECKING:
     from minedraft.v1 import generation_pb2
 
-_COUNTS = tuple(name for name in Counters.__slots__ if name != "num_finished")
+_PER_POSITION = ("num_drafted_per_position", "num_accepted_per_position")
+_COUNTS = tuple(name for name in Counters.__slots__ if name not in {"num_finished", *_PER_POSITION})
 _SPAN_FIELDS = tuple(name for name in Span.__slots__ if name != "timing")
 _MODE_FIELDS = tuple(Mode.__slots__)
 
@@ -75,7 +76,7 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         workers=[_worker_to_proto(worker) for worker in status.workers],
         counters=admin_pb2.Counters(
             num_finished=dict(status.counters.num_finished),
-            **{name: getattr(status.counters, name) for name in _COUNTS},
+            **{name: getattr(status.counters, name) for name in (*_COUNTS, *_PER_POSITION)},
         ),
         draining=status.draining,
         rss_bytes=status.rss_bytes,
@@ -113,6 +114,8 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         counters=Counters(
             num_finished=dict(counters.num_finished),
             **{name: getattr(counters, name) for name in _COUNTS},
+            num_drafted_per_position=tuple(counters.num_drafted_per_position),
+            num_accepted_per_position=tuple(counters.num_accepted_per_position),
         ),
         draining=message.draining,
         rss_bytes=message.rss_bytes,

@@ -69,6 +69,9 @@ class PublicHandler(Protocol):
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
 
+    async def metrics(self) -> str:
+        """The metrics, as Prometheus reads them."""
+
 
 _MAX_SPANS = 20_000
 """Most spans per answer: about 2 MB."""
@@ -226,3 +229,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         wanted = min(request.max_spans or _MAX_SPANS, _MAX_SPANS)
         spans = self._handler.spans(wanted, request.since_unix_ns)
         return await asyncio.to_thread(_timeline, spans)
+
+    async def GetMetrics(  # noqa: N802 gRPC's name
+        self, _request: admin_pb2.GetMetricsRequest, _context: Any
+    ) -> admin_pb2.GetMetricsResponse:
+        """The metrics, as Prometheus reads them."""
+        return admin_pb2.GetMetricsResponse(text=await self._handler.metrics())

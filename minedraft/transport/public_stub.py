@@ -160,6 +160,12 @@ class PublicStub:
         response = await self._ask(self._admin.GetTimeline, request, timeout=timeout_s)
         return tuple(admin_codec.span_from_proto(span) for span in response.spans)
 
+    async def get_metrics(self, *, timeout_s: float | None) -> str:
+        """Read the metrics, as Prometheus reads them."""
+        request = admin_pb2.GetMetricsRequest()
+        response = await self._ask(self._admin.GetMetrics, request, timeout=timeout_s)
+        return str(response.text)
+
     async def _ask(self, method: Callable[..., Any], request: Any, **how: Any) -> Any:
         async with self._our_errors():
             answer = await method(request, **how)

@@ -55,6 +55,11 @@ class AdminStub(object):
                 request_serializer=minedraft_dot_v1_dot_admin__pb2.GetTimelineRequest.SerializeToString,
                 response_deserializer=minedraft_dot_v1_dot_admin__pb2.GetTimelineResponse.FromString,
                 _registered_method=True)
+        self.GetMetrics = channel.unary_unary(
+                '/minedraft.v1.Admin/GetMetrics',
+                request_serializer=minedraft_dot_v1_dot_admin__pb2.GetMetricsRequest.SerializeToString,
+                response_deserializer=minedraft_dot_v1_dot_admin__pb2.GetMetricsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -89,6 +94,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMetrics(self, request, context):
+        """The metrics, as Prometheus reads them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetTimeline,
                     request_deserializer=minedraft_dot_v1_dot_admin__pb2.GetTimelineRequest.FromString,
                     response_serializer=minedraft_dot_v1_dot_admin__pb2.GetTimelineResponse.SerializeToString,
+            ),
+            'GetMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetrics,
+                    request_deserializer=minedraft_dot_v1_dot_admin__pb2.GetMetricsRequest.FromString,
+                    response_serializer=minedraft_dot_v1_dot_admin__pb2.GetMetricsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class Admin(object):
             '/minedraft.v1.Admin/GetTimeline',
             minedraft_dot_v1_dot_admin__pb2.GetTimelineRequest.SerializeToString,
             minedraft_dot_v1_dot_admin__pb2.GetTimelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minedraft.v1.Admin/GetMetrics',
+            minedraft_dot_v1_dot_admin__pb2.GetMetricsRequest.SerializeToString,
+            minedraft_dot_v1_dot_admin__pb2.GetMetricsResponse.FromString,
             options,
             channel_credentials,
             insecure,

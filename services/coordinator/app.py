@@ -16,9 +16,13 @@ from minedraft.security.roles import Role
 from minedraft.services.coordinator.core.core import Core
 from minedraft.services.coordinator.engine import Engine
 from minedraft.services.coordinator.handler import Handler
+from minedraft.services.coordinator.telemetry.exposition import Exposition
+from minedraft.services.coordinator.telemetry.listener import MetricsListener
+from minedraft.services.coordinator.telemetry.loop_lag import measure
+from minedraft.services.coordinator.telemetry.observed import Observed
+from minedraft.services.coordinator.telemetry.timeline import Timeline
 from minedraft.services.coordinator.text.pool import TextPool
 from minedraft.services.coordinator.text.tokenizer import Tokenizer
-from minedraft.services.coordinator.timeline import Timeline
 from minedraft.services.coordinator.workers.membership import Membership
 from minedraft.transport.channel import MAX_CLIENT_MESSAGE_BYTES
 from minedraft.transport.fence import Coordinator
@@ -27,12 +31,15 @@ from minedraft.transport.server import serve
 from minedraft.types import NO_DEFAULTS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any
 
     import grpc
 
     from minedraft.services.coordinator.config import CoordinatorConfig
+    from minedraft.services.coordinator.handler import Render
     from minedraft.transport.health import HealthServer
+    from minedraft.types import SamplingDefaults
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +91,9 @@ async def run(
         assignment=config.assignment,
         policy_options=config.policies,
     )
-    engine = Engine(core, Timeline())
+    observed = None if config.metrics == "none" else Observed()
+    timeline = Timeline()
+    engine = Engine(core, timeline, observed=observed)
     identity = draw_identity()
     membership = Membership(
         config,
@@ -102,9 +111,8 @@ async def run(
         identity=identity,
         tokenizer=tokenizer,
         texts=texts,
-        sampling_defaults=(
-            read_sampling_defaults(config.tokenizer) if config.tokenizer else NO_DEFAULTS
-        ),
+        sampling_defaults=_defaults(config),
+        render=_exposition(config, observed, timeline),
     )
     health: HealthServer | None = None
 
@@ -140,6 +148,7 @@ async def run(
             watch_engine,
             *((texts.run,) if texts else ()),
             kept.run,
+            *_watchers(config, observed, handler),
             max_message_bytes=MAX_CLIENT_MESSAGE_BYTES,
             credentials=credentials,
             health_address=config.health_listen,
@@ -154,3 +163,31 @@ def _name(listen: str, pid: int) -> str:
     """Describe where this coordinator runs, for the errors of another coordinator."""
     host = socket.gethostname().encode("ascii", "replace").decode()[:64]
     return f"{listen} on {host}, pid {pid}"
+
+
+def _defaults(config: CoordinatorConfig) -> SamplingDefaults:
+    """Read what the target's makers recommend, where the target's directory is known."""
+    return read_sampling_defaults(config.tokenizer) if config.tokenizer else NO_DEFAULTS
+
+
+def _exposition(
+    config: CoordinatorConfig, observed: Observed | None, timeline: Timeline
+) -> Render | None:
+    """Build what renders the metrics, if they are kept."""
+    if observed is None:
+        return None
+    return Exposition(observed, timeline, with_vllm=config.metrics == "all").text
+
+
+def _watchers(
+    config: CoordinatorConfig, observed: Observed | None, handler: Handler
+) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
+    """Build the loops of the metrics; an address is bound now, so that a bad one is refused."""
+    if observed is not None:
+
+        async def measure_loop() -> None:
+            await measure(observed.loop_lag_s.observe)
+
+        yield measure_loop
+    if config.metrics_listen:
+        yield MetricsListener(config.metrics_listen, handler.metrics).run

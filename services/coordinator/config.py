@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 """For `link`: the best transport that both ends have."""
+METRICS: Final = ("all", "own", "none")
 _MAX_PAPER_BATCHES: Final = 2
 _DNS: Final = "dns:"
 _DAY_S = 86400.0
@@ -31,6 +32,10 @@ class CoordinatorConfig:
     """Where clients connect. Port 0: a free one."""
     health_listen: str | None = None
     """Where to answer health checks, in plaintext. Default: nowhere."""
+    metrics_listen: str | None = None
+    """Where to answer Prometheus, in plaintext, at /metrics. Default: nowhere."""
+    metrics: str = METRICS[0]
+    """all: by vLLM's names too. own: without. none."""
     verifier: str = "127.0.0.1:50052"
     """Address of the verifier."""
     drafters: tuple[str, ...] = ("127.0.0.1:50051",)
@@ -90,7 +95,12 @@ class CoordinatorConfig:
         check_listen("listen", self.listen)
         if self.health_listen:
             check_listen("health_listen", self.health_listen)
+        if self.metrics_listen:
+            check_listen("metrics_listen", self.metrics_listen)
+            if self.metrics == "none":
+                raise ConfigError(f"metrics_listen={self.metrics_listen!r}: metrics are none")
         self.security.check_server("listen", self.listen)
+        _choice("metrics", self.metrics, METRICS)
         _range("num_batches", self.num_batches, 1, MAX_BATCHES)
         _range("max_rows", self.max_rows, 1, MAX_ROWS)
         _range("max_batch_size", self.max_batch_size, 1, self.max_rows)

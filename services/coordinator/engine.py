@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.outcome import Outcome
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.streams import EventStream
+    from minedraft.services.coordinator.telemetry.observed import Observed
+    from minedraft.services.coordinator.telemetry.timeline import Timeline
     from minedraft.services.coordinator.text.output import Finish, OutputProcessor
-    from minedraft.services.coordinator.timeline import Timeline
     from minedraft.types import ModelInfo, RequestId
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,7 @@ class Sample:
     arrived_ns: int = 0
     admitted_ns: int = 0
     first_token_ns: int = 0
+    last_tokens_ns: int = 0
 
 
 class Engine:
@@ -61,6 +63,7 @@ class Engine:
     Args:
         core: The pure core.
         timeline: Where steps are recorded.
+        observed: Sums of what the engine sees; None: they are not kept.
         clock: Monotonic nanoseconds.
     """
 
@@ -69,6 +72,7 @@ class Engine:
         core: Core,
         timeline: Timeline,
         *,
+        observed: Observed | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.core = core
@@ -77,6 +81,7 @@ class Engine:
         """Resolved with what broke the engine; the service then stops."""
         self.on_broken: Callable[[DraftSource], None] = lambda _source: None
         """Called with a draft source whose link must be re-formed; `link_keeper` sets it."""
+        self._observed = observed
         self._clock = clock
         self._samples: dict[RequestId, Sample] = {}
         self._send_draft: dict[int, Callable[[DraftPlan], None]] = {}
@@ -94,6 +99,8 @@ class Engine:
         """
         if not self.core.trials.owns(result.step_id):
             self.timeline.verified(result)
+            if self._observed is not None:
+                self._observed.verified(result)
         for outcome in self.core.apply(result, self._walk):
             self._deliver(outcome)
         for source in self.core.sources.broken:
@@ -142,8 +149,7 @@ class Engine:
 
     def _push(self, sample: Sample, row: RowResult) -> None:
         progress = sample.progress
-        if not sample.first_token_ns:
-            sample.first_token_ns = self._clock()
+        self._note_tokens(sample)
         kept = row.token_ids[: progress.num_kept]
         logprobs = row.logprobs[: progress.num_kept]
         sample.stream.push(Delta(sample.index, kept, progress.text, logprobs))
@@ -278,6 +284,8 @@ class Engine:
         is_trial = self.core.trials.owns(result.step_id)
         if not is_warming and not is_trial:
             self.timeline.drafted(result)
+            if self._observed is not None:
+                self._observed.drafted(result)
         self.core.on_draft_result(result)
         if is_warming or is_trial:
             self.schedule()
@@ -318,6 +326,20 @@ class Engine:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def _note_tokens(self, sample: Sample) -> None:
+        """Note when a sample got tokens."""
+        now, observed = self._clock(), self._observed
+        if not sample.first_token_ns:
+            sample.first_token_ns = now
+            if observed is not None:
+                request = sample.request
+                num_prompt_tokens = len(request.prompt_token_ids)
+                ttft_ns = now - sample.arrived_ns
+                observed.first_token(ttft_ns, num_prompt_tokens, request.num_cached_tokens)
+        elif observed is not None:
+            observed.next_tokens(now - sample.last_tokens_ns)
+        sample.last_tokens_ns = now
+
     def _note_admissions(self, verify: VerifyPlan) -> None:
         if not verify.opens:
             return
@@ -338,25 +360,26 @@ class Engine:
         """Put the terminal event of a sample on its stream."""
         request = sample.request
         now = self._clock()
-        sample.stream.finish(
-            Finished(
-                index=sample.index,
-                reason=finish.reason,
-                stop_token_id=finish.stop_token_id,
-                stop_string=finish.stop_string,
-                usage=Usage(
-                    len(request.prompt_token_ids),
-                    len(request.output_token_ids),
-                    request.num_cached_tokens,
-                ),
-                speculation=request.stats.total(),
-                timing=RequestTiming(
-                    queue_ns=max(sample.admitted_ns - sample.arrived_ns, 0),
-                    ttft_ns=max(sample.first_token_ns - sample.arrived_ns, 0),
-                    e2e_ns=now - sample.arrived_ns,
-                ),
-            )
+        finished = Finished(
+            index=sample.index,
+            reason=finish.reason,
+            stop_token_id=finish.stop_token_id,
+            stop_string=finish.stop_string,
+            usage=Usage(
+                len(request.prompt_token_ids),
+                len(request.output_token_ids),
+                request.num_cached_tokens,
+            ),
+            speculation=request.stats.total(),
+            timing=RequestTiming(
+                queue_ns=max(sample.admitted_ns - sample.arrived_ns, 0),
+                ttft_ns=max(sample.first_token_ns - sample.arrived_ns, 0),
+                e2e_ns=now - sample.arrived_ns,
+            ),
         )
+        if self._observed is not None:
+            self._observed.finished(finished, request.max_tokens)
+        sample.stream.finish(finished)
 
 
 def _not_finite(row: RowResult) -> NonFiniteError:

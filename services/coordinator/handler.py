@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from minedraft.errors import (
     DrainingError,
     DuplicateRequestError,
     InvalidRequestError,
+    PreconditionError,
     SupersededError,
     WorkerUnavailableError,
 )
@@ -25,7 +27,7 @@ from minedraft.security.caller import ANYBODY
 from minedraft.services.coordinator.config import check_assignment
 from minedraft.services.coordinator.intake import Intake, without_tokenizer
 from minedraft.services.coordinator.ownership import Owner
-from minedraft.services.coordinator.tokenization import Tokenization
+from minedraft.services.coordinator.text.tokenization import Tokenization
 from minedraft.services.coordinator.workers.swap import Swapper
 from minedraft.transport.fields import shown
 from minedraft.types import NO_DEFAULTS, SHAPES, FinishReason, Mode
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _ANY_MODEL_LEN = 1 << 20
+Render = Callable[[Callable[[], Awaitable[Status]]], Awaitable[str]]
+"""Makes text of the status that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Handler:
         tokenizer: Tokenizer | None,
         texts: Texts | None = None,
         sampling_defaults: SamplingDefaults = NO_DEFAULTS,
+        render: Render | None = None,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -83,6 +88,7 @@ class Handler:
         self._texts = texts
         self._tokenization = Tokenization(tokenizer, texts)
         self._sampling_defaults = sampling_defaults
+        self._render = render
         self._walk = asyncio.Lock()
         self._swapper = Swapper(membership)
         self._live: dict[str, _LiveRequest] = {}
@@ -306,6 +312,16 @@ class Handler:
     def spans(self, max_spans: int, since_unix_ns: int) -> tuple[Span, ...]:
         """Recent steps."""
         return self._engine.timeline.spans(max_spans=max_spans, since_unix_ns=since_unix_ns)
+
+    async def metrics(self) -> str:
+        """Return the metrics, as Prometheus reads them.
+
+        Raises:
+            PreconditionError: there are none.
+        """
+        if self._render is None:
+            raise PreconditionError("the coordinator runs with --metrics none: it has none to tell")
+        return await self._render(self.status)
 
     def _supersede(self, request_id: str, caller: Caller, resume_token: bytes) -> None:
         """End a live request of this id, so that its successor can begin.

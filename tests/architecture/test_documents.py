@@ -68,9 +68,12 @@ def test_the_readme_fits_a_sitting():
 
 def test_every_decision_record_is_listed_in_order():
     records = sorted(path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
-    assert [name[:4] for name in records] == [f"{n:04d}" for n in range(1, len(records) + 1)]
+    numbers = [name[:4] for name in records]  # a gap is a record that is being written
+    assert len(numbers) == len(set(numbers))
     listed = (ROOT / "docs" / "adr" / "README.md").read_text()
-    assert not [name for name in records if f"]({name})" not in listed]
+    places = [listed.find(f"]({name})") for name in records]
+    assert -1 not in places
+    assert places == sorted(places)
 
 
 def test_the_readme_asks_in_ten_lines_that_compile():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 
 import pytest
 import yaml
@@ -23,7 +22,6 @@ from tests.deploy.rendered import (
 GPU = "nvidia.com/gpu"
 HELPER_VARIABLES = {
     "follow-drafter-choice": {"MINEDRAFT_ADDRESS", "CHOICE_FILE", "TLS_DIRECTORY", "HOME"},
-    "status-exporter": {"MINEDRAFT_ADDRESS", "EXPORTER_LISTEN", "TLS_DIRECTORY", "HOME"},
 }
 PAIRS = [(overlay, (name,)) for overlay, names in ADDITIONS.items() for name in names]
 TOGETHER = [(overlay, names) for overlay, names in ADDITIONS.items()]
@@ -58,7 +56,9 @@ def test_what_an_overlay_says_stays_with_the_service(overlay, components, role):
     before, after = rendered(overlay).main(role), rendered(overlay, components).main(role)
     assert env(before).items() <= env(after).items()
     assert after["args"] == before["args"]
-    assert after["ports"] == before["ports"]
+    more = [{"name": "metrics", "containerPort": 9090}]
+    added = more if role == "coordinator" and "podmonitor" in components else []
+    assert sorted(after["ports"], key=str) == sorted([*before["ports"], *added], key=str)
     # Claims take the place of the plugin's devices; nothing else is taken away.
     gone = {GPU} if "dra" in components and role in WORKERS else set()
     limits = before["resources"]["limits"].keys()
@@ -70,9 +70,7 @@ def test_helpers_get_the_variables_that_they_read_and_no_device(overlay, compone
     pod = rendered(overlay, components).pod("coordinator")
     beside = [*pod["containers"], *pod.get("initContainers", [])]
     helpers = {c["name"]: c for c in beside if c["name"] != "coordinator"}
-    assert helpers.keys() == HELPER_VARIABLES.keys() - (
-        set() if "podmonitor" in components else {"status-exporter"}
-    )
+    assert helpers.keys() == HELPER_VARIABLES.keys()
     for name, container in helpers.items():
         assert env(container).keys() == HELPER_VARIABLES[name]
         assert container["resources"]["limits"].keys() == {"memory"}
@@ -123,37 +121,21 @@ def test_prometheus_scrapes_a_port_that_is_named_and_allowed():
     (endpoint,) = monitor["podMetricsEndpoints"]
     labels = found.workload("coordinator")["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
-    (exporter,) = (
-        c for c in found.pod("coordinator")["initContainers"] if c["name"] == "status-exporter"
-    )
-    # A sidecar: Kubernetes ends it after the coordinator has drained.
-    assert exporter["restartPolicy"] == "Always"
-    (port,) = exporter["ports"]
-    assert port["name"] == endpoint["port"]
-    secrets = {
-        v["name"]: v["secret"]["secretName"]
-        for v in found.pod("coordinator")["volumes"]
-        if "secret" in v
-    }
-    mounted = {secrets.get(m["name"]) for m in exporter["volumeMounts"]}
-    assert mounted == {None, "minedraft-monitor-tls"}  # it reads: no operator's certificate
+    main = found.main("coordinator")
+    (port,) = (each for each in main["ports"] if each["name"] == endpoint["port"])
+    assert env(main)["MINEDRAFT_COORDINATOR_METRICS_LISTEN"] == f"0.0.0.0:{port['containerPort']}"
     (rule,) = found.find("NetworkPolicy", "metrics")["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": port["containerPort"]}]
 
 
-def test_keda_scales_drafters_on_metrics_that_the_exporter_has():
+def test_keda_scales_drafters_by_a_query_that_says_when_it_knows_nothing():
+    """That its metrics exist is tested with those of the board, in test_metrics.py."""
     found = rendered("one-node", ("podmonitor", "keda"))
     scaler = found.find("ScaledObject", "drafter")["spec"]
     target = scaler["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("Deployment", "drafter")
     assert found.workload("drafter")["kind"] == "Deployment"
-    source = (K8S / "components" / "podmonitor" / "status_exporter.py").read_text()
-    exporter = load_script(K8S / "components" / "podmonitor" / "status_exporter.py")
     for trigger in scaler["triggers"]:
-        named = set(re.findall(rf"\b{exporter.PREFIX}(\w+)", trigger["metadata"]["query"]))
-        assert named
-        for name in named:
-            assert f'"{name}"' in source
         assert trigger["metadata"]["ignoreNullValues"] == "false"
 
 

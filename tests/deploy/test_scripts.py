@@ -1,4 +1,4 @@
-"""The two scripts that run beside the coordinator: the follower of the choice, the exporter."""
+"""The script that runs beside the coordinator: the follower of the choice."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from minedraft.admin import Counters, Span, Status, SwapResult, WorkerStatus
+from minedraft.admin import Status, SwapResult, WorkerStatus
 from minedraft.errors import (
     IncompatibleWorkerError,
     PermissionDeniedError,
     WorkerUnavailableError,
 )
 from minedraft.model.directory import open_directory
-from minedraft.plans import StepTiming, WorkerIdentity
+from minedraft.plans import WorkerIdentity
 from minedraft.types import Mode, ModelInfo
 from tests.deploy.rendered import K8S
 from tests.deploy.test_components import load_script
@@ -21,7 +21,6 @@ from tests.tiny_models import make_tiny_llama
 
 IDENTITY = WorkerIdentity("id", 1, 1, 1, "0.0")
 follower = load_script(K8S / "base" / "follow_drafter_choice.py")
-exporter = load_script(K8S / "components" / "podmonitor" / "status_exporter.py")
 
 
 def model(name):
@@ -168,75 +167,21 @@ def test_a_loop_of_links_is_the_drafters_to_refuse(choice, tmp_path):
     assert client.swaps == [("d:1", str(loop))]
 
 
-def samples(text):
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
-
-
-def test_the_exposition_holds_what_the_status_says():
-    status = Status(
-        IDENTITY,
-        Mode(2, 8, 4),
-        num_waiting=3,
-        num_running=5,
-        num_blocks=100,
-        num_blocks_used=40,
-        workers=(worker("verifier", "v:1", "t"), worker("drafter", "d:1", "a", connected=False)),
-        counters=Counters(
-            num_output_tokens=12_345_678, num_accepted_tokens=7, num_finished={"stop": 2}
-        ),
-    )
-    found = samples(exporter.exposition(status, ()))
-    assert found["minedraft_requests_waiting"] == 3
-    assert found["minedraft_requests_running"] == 5
-    assert found["minedraft_kv_blocks_used"] == 40
-    assert found["minedraft_output_tokens_total"] == 12_345_678
-    assert found['minedraft_workers_connected{role="verifier"}'] == 1
-    assert found['minedraft_workers_connected{role="drafter"}'] == 0
-    assert found['minedraft_requests_finished_total{reason="stop"}'] == 2
-    assert found["minedraft_verifier_draft_wait_ratio"] == 0
-
-
-def test_every_sample_has_its_help_and_type_once():
-    lines = exporter.exposition(Status(IDENTITY, Mode(2, 8, 4)), ()).splitlines()
-    helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
-    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert helped == typed
-    assert len(helped) == len(set(helped))
-    named = {line.partition("{")[0].partition(" ")[0] for line in lines if line[0] != "#"}
-    assert named <= set(helped)
-
-
-def test_the_share_of_waiting_is_that_of_the_verifier():
-    spans = (
-        Span("verify", 0, 1, StepTiming(total_ns=60, wait_ns=20)),
-        Span("verify", 1, 2, StepTiming(total_ns=15, wait_ns=5)),
-        Span("draft", 1, 2, StepTiming(total_ns=500, wait_ns=500)),
-    )
-    assert exporter.draft_wait_ratio(spans) == pytest.approx(0.25)
-
-
 class EnoughError(Exception):
     """Ends the loop of the follower."""
 
 
 @pytest.fixture
 def dialled(monkeypatch):
-    """What each connection of either script was given; nobody ever answers."""
+    """What each connection of the script was given; nobody ever answers."""
     given = []
 
     def refuse(_address, *, security, **_options):
         given.append(security)
         raise WorkerUnavailableError("nobody")
 
-    for script in (follower, exporter):
-        monkeypatch.setattr(script, "SyncClient", refuse)
+    monkeypatch.setattr(follower, "SyncClient", refuse)
     return given
-
-
-@pytest.mark.usefixtures("dialled")
-def test_a_coordinator_that_is_away_is_a_metric(tmp_path):
-    assert samples(exporter.scrape("localhost:1", tmp_path)) == {"minedraft_up": 0}
 
 
 def add_secret(directory):
@@ -244,18 +189,10 @@ def add_secret(directory):
         (directory / name).touch()
 
 
-@pytest.mark.parametrize("script", [follower, exporter], ids=["follower", "exporter"])
-def test_certificates_are_used_where_the_secret_is_mounted(script, tmp_path):
-    assert not script.security_in(tmp_path).has_files
+def test_certificates_are_used_where_the_secret_is_mounted(tmp_path):
+    assert not follower.security_in(tmp_path).has_files
     add_secret(tmp_path)
-    assert script.security_in(tmp_path).is_mtls
-
-
-def test_a_scrape_uses_a_secret_that_came_after_the_start(dialled, tmp_path):
-    exporter.scrape("localhost:1", tmp_path)
-    add_secret(tmp_path)
-    exporter.scrape("localhost:1", tmp_path)
-    assert [security.is_mtls for security in dialled] == [False, True]
+    assert follower.security_in(tmp_path).is_mtls
 
 
 def test_the_follower_uses_a_secret_that_came_after_its_start(dialled, tmp_path, monkeypatch):

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.multiproc
 
 COMMANDS = {
     "follower": [str(K8S / "base" / "follow_drafter_choice.py")],
-    "exporter": [str(K8S / "components" / "podmonitor" / "status_exporter.py")],
     "coordinator": [str(Path(sys.executable).with_name("minedraft")), "coordinator"],
 }
 START_S = 10.0
@@ -37,7 +36,7 @@ def start(tmp_path):
         "MINEDRAFT_ADDRESS": "localhost:1",
         "CHOICE_FILE": str(tmp_path / "draft_model"),
         "TLS_DIRECTORY": str(tmp_path),
-        "EXPORTER_LISTEN": "127.0.0.1:0",
+        "MINEDRAFT_COORDINATOR_METRICS_LISTEN": "127.0.0.1:0",
         "MINEDRAFT_COORDINATOR_LISTEN": "127.0.0.1:0",
         "MINEDRAFT_COORDINATOR_VERIFIER": "localhost:1",
         "MINEDRAFT_COORDINATOR_DRAFTERS": "localhost:1",

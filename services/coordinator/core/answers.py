@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minedraft.errors import ProtocolError
@@ -29,6 +29,8 @@ class Answer:
     """Drafts that the target looked at and did not keep: at most one per row."""
     num_broken_rows: int = 0
     """Rows that cannot go on."""
+    judged: list[tuple[int, int]] = field(default_factory=list)
+    """Of each row with drafts: how many it had, and how many were accepted."""
 
 
 def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
@@ -39,6 +41,7 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
     """
     left, planned = dict(step.requests), step.num_draft_tokens
     rows: list[tuple[Request, RowResult]] = []
+    judged: list[tuple[int, int]] = []
     num_drafts = num_draft_tokens = num_accepted_tokens = num_refused = num_broken = 0
     for row in result.rows:
         request = left.pop(row.row_id, None)
@@ -54,9 +57,12 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
             num_draft_tokens += k
             num_accepted_tokens += num_accepted
             num_refused += num_accepted < k
+            judged.append((k, num_accepted))
     if left:
         raise ProtocolError(f"step {step.step_id}: rows {sorted(left)} are missing")
-    return Answer(rows, num_drafts, num_draft_tokens, num_accepted_tokens, num_refused, num_broken)
+    return Answer(
+        rows, num_drafts, num_draft_tokens, num_accepted_tokens, num_refused, num_broken, judged
+    )
 
 
 def check_row(request: Request, row: RowResult, num_planned_drafts: int, vocab_size: int) -> None:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from minedraft import admin
+from minedraft.plans import MAX_DRAFT_TOKENS
 
 if TYPE_CHECKING:
     from minedraft.services.coordinator.core.answers import Answer
 
 
 class Counters(admin.Counters):
-    """What the coordinator has done; `accepted <= draft tokens` always holds."""
+    """What the coordinator has done; `accepted <= draft tokens` always holds.
 
-    __slots__ = ()
+    Args:
+        max_draft_tokens: Largest k.
+    """
+
+    __slots__ = ("_rows_by_accepted", "_rows_by_drafted")
+
+    def __init__(self, max_draft_tokens: int = MAX_DRAFT_TOKENS) -> None:
+        super().__init__()
+        self._rows_by_drafted = [0] * (max_draft_tokens + 1)
+        self._rows_by_accepted = [0] * (max_draft_tokens + 1)
 
     def snapshot(self) -> admin.Counters:
         """Copy them for an operator."""
+        self.num_drafted_per_position = _at_least(self._rows_by_drafted)
+        self.num_accepted_per_position = _at_least(self._rows_by_accepted)
         return admin.Counters(**{each.name: getattr(self, each.name) for each in fields(self)})
 
     def finished(self, reason: str) -> None:
@@ -35,3 +48,15 @@ class Counters(admin.Counters):
         self.num_draft_tokens += answer.num_draft_tokens
         self.num_accepted_tokens += answer.num_accepted_tokens
         self.num_broken_rows += answer.num_broken_rows
+        for num_drafted, num_accepted in answer.judged:
+            self._rows_by_drafted[num_drafted] += 1
+            self._rows_by_accepted[num_accepted] += 1
+
+
+def _at_least(rows: list[int]) -> tuple[int, ...]:
+    """Turn rows by their number of tokens into rows that have a token at each position.
+
+    Positions that no row ever had are left out.
+    """
+    counts = tuple(accumulate(reversed(rows[1:])))[::-1]
+    return tuple(count for count in counts if count)

@@ -271,7 +271,8 @@ def test_every_rpc_has_a_client_method():
     named = {"GetModelInfo": "model_info", "GetServerInfo": "server_info", "GetStatus": "status",
              "SetMode": "set_mode", "SwapDrafter": "swap_drafter",
              "GetTimeline": "timeline", "Generate": "generate",
-             "Abort": "abort"}  # fmt: skip
+             "Abort": "abort", "Tokenize": "tokenize", "Detokenize": "detokenize",
+             "GetTokenizerInfo": "tokenizer_info", "GetMetrics": "metrics"}  # fmt: skip
     rpcs = {
         method.name
         for module in (generation_pb2, admin_pb2)

@@ -82,6 +82,9 @@ class Handler:
         self.asked.append(order)
         return SwapResult(4, MODEL, 20, 10)
 
+    async def metrics(self):
+        return "minedraft_up 1\n"
+
     def spans(self, max_spans, since_unix_ns):
         self.asked.append((max_spans, since_unix_ns))
         return (Span("draft", 1, 9, StepTiming(total_ns=5), 2, 8),)
@@ -161,6 +164,8 @@ async def test_the_calls_of_operators(handler):
     servicer = AdminServicer(handler)
     status = await servicer.GetStatus(admin_pb2.GetStatusRequest(), None)
     assert admin_codec.status_from_proto(status) == await handler.status()
+    metrics = await servicer.GetMetrics(admin_pb2.GetMetricsRequest(), None)
+    assert metrics.text == "minedraft_up 1\n"
     await servicer.SetMode(admin_codec.mode_to_proto(Mode(1, 2, 3)), None)
     order = SwapOrder(model="new")
     waits = SimpleNamespace(time_remaining=lambda: 9.0)

@@ -89,3 +89,11 @@ def test_the_papers_rules_are_for_a_fixed_shape_of_two_batches(shape, num_batche
     with pytest.raises(ConfigError, match=f"not shape {shape} and {num_batches}"):
         CoordinatorConfig(assignment="paper", shape=shape, num_batches=num_batches)
     assert CoordinatorConfig(assignment="paper", shape="fixed").num_batches == 2
+
+
+def test_a_port_for_metrics_needs_metrics():
+    assert CoordinatorConfig(metrics_listen="127.0.0.1:0", metrics="own").metrics_listen
+    with pytest.raises(ConfigError, match=r"metrics_listen=.*: metrics are none"):
+        CoordinatorConfig(metrics_listen="127.0.0.1:0", metrics="none")
+    with pytest.raises(ConfigError, match="metrics='some', want one of all, own, none"):
+        CoordinatorConfig(metrics="some")

@@ -38,3 +38,13 @@ def test_a_snapshot_stays_as_it_is():
     counters.num_steps = 8
     assert before == admin.Counters(num_finished={"stop": 1}, num_steps=7)
     assert counters.snapshot() == admin.Counters(num_finished={"stop": 2}, num_steps=8)
+
+
+def test_drafts_are_counted_by_their_place():
+    counters = Counters()
+    assert counters.snapshot().num_drafted_per_position == ()
+    counters.verified(Answer([], judged=[(3, 2), (1, 0)]), num_stale_drafts=0, num_behind=0)
+    counters.verified(Answer([], judged=[(3, 3), (2, 1)]), num_stale_drafts=0, num_behind=0)
+    found = counters.snapshot()
+    assert found.num_drafted_per_position == (4, 3, 2)
+    assert found.num_accepted_per_position == (3, 2, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from minedraft.admin import Span
@@ -81,6 +82,10 @@ class Timeline:
         """Return spans that began after a time, the newest `max_spans` (0: all), oldest first."""
         found = tuple(span for span in self._spans if span.start_ns > since_unix_ns)
         return found[-max_spans:] if max_spans else found
+
+    def recent(self, max_spans: int) -> tuple[Span, ...]:
+        """Return the newest spans, newest first, without a look at all of them."""
+        return tuple(islice(reversed(self._spans), max_spans))
 
     def _take(self, lane: str, step_id: int) -> int:
         rows, _ = self._prefill_rows.pop((lane, step_id), (0, 0))

@@ -4,9 +4,9 @@ import pytest
 
 from minedraft.api import Delta, Finished, Message, Started, TokenizeOrder
 from minedraft.errors import InvalidRequestError
-from minedraft.services.coordinator import tokenization as module
+from minedraft.services.coordinator.text import tokenization as module
+from minedraft.services.coordinator.text.tokenization import Tokenization
 from minedraft.services.coordinator.text.tokenizer import Tokenizer
-from minedraft.services.coordinator.tokenization import Tokenization
 from minedraft.types import FinishReason, TokenLogprobs
 from tests.inline_texts import InlineTexts
 from tests.tiny_models import write_tokenizer

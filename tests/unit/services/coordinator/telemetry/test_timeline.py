@@ -10,7 +10,7 @@ from minedraft.plans import (
     VerifyResult,
     VerifyRow,
 )
-from minedraft.services.coordinator.timeline import Timeline
+from minedraft.services.coordinator.telemetry.timeline import Timeline
 from minedraft.types import RowId
 
 
