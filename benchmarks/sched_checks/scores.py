@@ -3,7 +3,7 @@
 The target writes outputs with its own noise. Then the drafter's engine drafts at every position of
 them, as in a service whose steps commit one token each, and says scores and outcomes. For the same
 positions its logits give the signals that others use. Curves sigma(w m + b), one per position, are
-fitted on every other request, and tried on the rest.
+fitted on every other request and tried on the rest, then the other way round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minedraft.model.batch import RowInput
 from minedraft.model.loader import load_runner
 from minedraft.model.sampling import Position, SamplingRow, draw
 from minedraft.plans import DraftPlan, DraftRow, OpenRow, Score
-from minedraft.selection import Curves
+from minedraft.selection import NUM_CLASSES, Curves
 from minedraft.services.coordinator.text.tokenizer import Tokenizer
 from minedraft.services.drafter.draft_engine import DraftEngine
 from minedraft.types import RowId, RowParams
@@ -223,39 +223,51 @@ def _auc(drafts: list[dict[int, _Drafts]], signals: list[dict[str, list[float]]]
 
 
 def _calibration(drafts: list[dict[int, _Drafts]], temperature: float) -> dict[str, Any]:
-    """Fit on even requests; predict survival on odd ones."""
+    """Fit on every other request and predict survival on the rest, then the other way round."""
+    halves = (drafts[::2], drafts[1::2])
+    both = [_curves(half) for half in halves]
+    predicted, stood = [], []
+    for half, curves in zip(halves, reversed(both), strict=True):
+        for row in half:
+            end = max(row) + 1
+            for base_len, each in row.items():
+                if base_len + len(each.scores) > end:
+                    continue  # near the end only wrong drafts could be judged
+                survival = 1.0
+                for position, score in enumerate(each.scores):
+                    survival *= curves.factor(0, position, score)
+                    predicted.append(survival)
+                    stood.append(each.num_matched > position)
+    errors, sizes = bin_errors(np.array(predicted), np.array(stood, dtype=float))
+    return {
+        "temperature": temperature,
+        "slopes": both[0].slopes[:K],
+        "biases": both[0].biases[:K],
+        "calibration_error": float((errors * sizes).sum() / sizes.sum()),
+        "largest_error": float(errors.max()),
+        "num_survivals": len(predicted),
+        "drafts": [
+            {base_len: (*each.scores, each.num_matched, each.num_resolved)}
+            for row in drafts
+            for base_len, each in row.items()
+        ],
+    }
+
+
+def _curves(drafts: list[dict[int, _Drafts]]) -> Curves:
+    """Fit one curve per position to the drafts that are judged."""
     slopes, biases = [], []
     for position in range(K):
         pairs = [
             (each.scores[position], each.num_matched > position)
-            for row in drafts[::2]
+            for row in drafts
             for each in row.values()
             if each.num_resolved > position
         ]
         slope, bias = fit(*(np.array(column, dtype=float) for column in zip(*pairs, strict=True)))
         slopes.append(slope)
         biases.append(bias)
-    curves = Curves(tuple(slopes) * 3, tuple(biases) * 3)
-    predicted, stood = [], []
-    for row in drafts[1::2]:
-        end = max(row) + 1
-        for base_len, each in row.items():
-            if base_len + len(each.scores) > end:
-                continue  # near the end only wrong drafts could be judged
-            survival = 1.0
-            for position, score in enumerate(each.scores):
-                survival *= curves.factor(0, position, score)
-                predicted.append(survival)
-                stood.append(each.num_matched > position)
-    errors, sizes = bin_errors(np.array(predicted), np.array(stood, dtype=float))
-    return {
-        "temperature": temperature,
-        "slopes": slopes,
-        "biases": biases,
-        "calibration_error": float((errors * sizes).sum() / sizes.sum()),
-        "largest_error": float(errors.max()),
-        "num_survivals": len(predicted),
-    }
+    return Curves(tuple(slopes) * NUM_CLASSES, tuple(biases) * NUM_CLASSES)
 
 
 def area(values: Floats, labels: NDArray[np.bool_]) -> float:
