@@ -6,8 +6,8 @@ proposes what the model drew.
 What it imposes has scores as a drafter's are: they know something of whether the token is right,
 and not all. They are drawn from an exponential law, one for right tokens and one for wrong ones.
 So a right token has the higher margin of two with the probability `MARGIN_AUC`, the lower surprisal
-with `SURPRISAL_AUC`; what real pairs show stands in benchmarks/LOG.md. The coin itself is in none
-of them. The log-odds of being right rise linearly with such a score: whoever fits a logistic curve
+with `SURPRISAL_AUC`: means of what the two demo pairs show at T = 0.8 (benchmarks/LOG.md). The coin
+itself is in none of them. The log-odds of being right rise linearly with such a score: whoever fits a logistic curve
 to it, one bias per share, has the true form. A real drafter is not so kind.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from minedraft.services.drafter.proposer import DraftContext, Drafting
 
-MARGIN_AUC: Final = 0.77
-SURPRISAL_AUC: Final = 0.6
+MARGIN_AUC: Final = 0.83
+SURPRISAL_AUC: Final = 0.8
 _RIGHT_MARGIN: Final = 2.0  # means
 _RIGHT_SURPRISAL: Final = 0.4
 
