@@ -7,8 +7,8 @@ What it imposes has scores as a drafter's are: they know something of whether th
 and not all. They are drawn from an exponential law, one for right tokens and one for wrong ones.
 So a right token has the higher margin of two with the probability `MARGIN_AUC`, the lower surprisal
 with `SURPRISAL_AUC`: means of what the two demo pairs show at T = 0.8 (benchmarks/LOG.md). The coin
-itself is in none of them. The log-odds of being right rise linearly with such a score: whoever fits a logistic curve
-to it, one bias per share, has the true form. A real drafter is not so kind.
+itself is in none of them. The log-odds of being right rise linearly with such a score: whoever fits
+a logistic curve to it, one bias per share, has the true form. A real drafter is not so kind.
 """
 
 from __future__ import annotations
