@@ -79,6 +79,8 @@ class Counters:
     """Rows verified with drafts."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_drafted_tokens: int = 0
+    """Draft tokens that drafters made, verified or not; as they say."""
     num_stale_drafts: int = 0
     """Drafts that came too late, or for another epoch, step or length."""
     num_stale_results: int = 0
@@ -185,6 +187,21 @@ class PolicyStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftEstimate:
+    """What is known of the drafts of one link, from labels of its drafter."""
+
+    epoch: int
+    """Of the link."""
+    num_labels: int
+    """Drafts of which the outcome is known, since the coordinator started."""
+    calibration_error: float | None = None
+    """Mean distance of the probability of a draft from the share of such drafts that stood; None:
+    too few labels."""
+    acceptance_by_position: tuple[float, ...] = ()
+    """Probability that the first, second, ... draft stands, given that those before it do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The state of the coordinator."""
 
@@ -212,6 +229,8 @@ class Status:
     candidates: tuple[ShapeStatus, ...] = ()
     """Shapes that were priced at the last look; empty: it is fixed, or nothing ran yet."""
     policy: PolicyStatus = field(default_factory=PolicyStatus)
+    estimates: tuple[DraftEstimate, ...] = ()
+    """Of links whose drafts have scores."""
 
     @property
     def is_idle(self) -> bool:

@@ -53,7 +53,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Services of its own": ("target", "draft", "pair"),
         "Speculation": (
             "acceptance", "kind", "drafter_kind", "max_catch_up_tokens", "max_draft_tokens",
-            "q_width", "model_roots", "spread", "autocorrelation",
+            "q_width", "model_roots", "spread", "autocorrelation", "auc",
         ),
         "Policies": (
             "num_speculative_tokens_per_batch_size", "tetris_capacity", "tetris_extra_proposals",

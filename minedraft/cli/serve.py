@@ -86,7 +86,7 @@ def serve(
     log_dir: Annotated[str, typer.Option(help="Directory for the logs; default: a new one.")] = "",
     cost_cache: Annotated[
         str,
-        typer.Option(help="Keeps what steps cost; default: in the cache."),
+        typer.Option(help="Keeps what steps cost and how drafts fare; default: in the cache."),
     ] = "",
     trial_s: Annotated[
         float,

@@ -20,7 +20,7 @@ from minedraft.sim.bench_costs import costs_of
 from minedraft.sim.bench_file import BenchMode, read_bench
 from minedraft.sim.costs_file import read_costs
 from minedraft.sim.load import MAX_RATE, MAX_REQUESTS, steady
-from minedraft.sim.outputs import MAX_AUTOCORRELATION, MAX_SPREAD, AcceptanceModel
+from minedraft.sim.outputs import MAX_AUC, MAX_AUTOCORRELATION, MAX_SPREAD, AcceptanceModel
 from minedraft.sim.replay import ALL_CORES
 from minedraft.sim.replay import replay as run_replay
 from minedraft.sim.report import Report, report
@@ -112,6 +112,10 @@ def simulate(
     autocorrelation: Annotated[
         float, typer.Option(min=0, max=MAX_AUTOCORRELATION, help="Of neighbouring positions.")
     ] = 0.0,
+    auc: Annotated[
+        float,
+        typer.Option(min=0.5, max=MAX_AUC, help="Of scores, for whether a draft stands."),
+    ] = 0.75,
     max_steps: Annotated[
         int, typer.Option(min=1, max=10_000_000, help="End after so many verify steps.")
     ] = 1_000_000,
@@ -147,7 +151,7 @@ def simulate(
         setup,
         mode=Mode(2 if batches is None else batches, batch or 8, 4 if k is None else k, shape),
         costs=_costs(modes, costs, verify_ms, draft_ms),
-        acceptance=_acceptance(modes, acceptance, spread, autocorrelation),
+        acceptance=replace(_acceptance(modes, acceptance, spread, autocorrelation), auc=auc),
     )
     if trace is not None:
         load = read_trace(trace, limit=requests, rate_scale=rate_scale, concurrency=concurrency)

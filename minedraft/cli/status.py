@@ -153,6 +153,7 @@ def _totals(status: Status) -> list[str]:
             f"{counters.num_stale_drafts} stale, {counters.num_behind_rows} rows without while the "
             "drafter caught up"
         )
+    lines += _drafted(status)
     if counters.num_prefix_hits:
         lines.append(
             f"prefix cache: {counters.num_prefix_hits} hits, "
@@ -177,6 +178,24 @@ def _totals(status: Status) -> list[str]:
         lines.append(f"swaps: {swaps.num_done} done, {swaps.num_failed} failed{why}")
     if status.num_log_lines_dropped:
         lines.append(f"log: {status.num_log_lines_dropped} lines could not be written")
+    return lines
+
+
+def _drafted(status: Status) -> list[str]:
+    """Say what is known of drafts, verified or not."""
+    lines, num_drafted = [], status.counters.num_drafted_tokens
+    num_unverified = num_drafted - status.counters.num_draft_tokens
+    if num_unverified > 0:
+        share = num_unverified / num_drafted
+        lines.append(f"drafted and never verified: {num_unverified} tokens ({share:.1%})")
+    for estimate in status.estimates:
+        error = estimate.calibration_error
+        known = "unknown" if error is None else f"{error:.1%}"
+        by_position = " ".join(f"{rate:.2f}" for rate in estimate.acceptance_by_position)
+        lines.append(
+            f"link {estimate.epoch}: acceptance by position {by_position}; calibration error "
+            f"{known}; {estimate.num_labels} outcomes"
+        )
     return lines
 
 

@@ -6,12 +6,18 @@ there is right: another schedule, k or batch meets the same luck, so schedules c
 A draft stands if a number drawn for its position is under a probability: that of its place among
 the drafts of its step, moved by an effect of the request in log-odds. Numbers of neighbouring
 positions may be correlated: text that is easy stays easy for a while.
+
+What a drafter says of a draft knows something of whether it stands, and not all: a normal number
+whose mean is higher if it does, so far that of a draft that stands and one that does not the
+former has the higher score with probability AUC. As a margin it lies in 0..4, so its curve is a
+logistic one; as a surprisal it is turned round.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import statistics
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +26,12 @@ from minedraft.errors import ConfigError
 VOCAB_SIZE: Final = 65_536
 MAX_SPREAD: Final = 10.0
 MAX_AUTOCORRELATION: Final = 0.999
+MAX_AUC: Final = 0.999
+_MOST_MARGIN: Final = 4.0
+_SURPRISAL_SCALE: Final = 0.35
+"""Surprisal per nat that a margin lacks: half of the drafts of middling margin stand."""
+_MEMORY: Final = 256
+"""Positions behind the last one that are remembered."""
 _STRIDE, _STEP = 1_000_003, 7_919
 """Primes: so that tokens differ between requests and positions."""
 
@@ -41,6 +53,14 @@ class AcceptanceModel:
     """Between the numbers of neighbouring positions, 0..0.999."""
     effects: tuple[float, ...] = ()
     """Effects of the requests in turn, in place of drawn ones."""
+    auc: float = 0.75
+    """Of scores, 0.5..0.999: that of a draft that stands is higher than that of one that does not,
+    with this probability. 0.75 is what margins of real pairs have; 0.5: scores say nothing."""
+
+    @property
+    def distance(self) -> float:
+        """Between the means of scores of drafts that stand and that do not, in deviations."""
+        return math.sqrt(2) * statistics.NormalDist().inv_cdf(self.auc)
 
     def __post_init__(self) -> None:
         if not self.by_position or not all(0 <= each <= 1 for each in self.by_position):
@@ -51,6 +71,8 @@ class AcceptanceModel:
             raise ConfigError(
                 f"autocorrelation={self.autocorrelation}: want 0..{MAX_AUTOCORRELATION}"
             )
+        if not 0.5 <= self.auc <= MAX_AUC:  # noqa: PLR2004 chance
+            raise ConfigError(f"auc={self.auc}: want 0.5..{MAX_AUC}")
 
 
 class Output:
@@ -76,6 +98,11 @@ class Output:
         self._first = start
         """Position of the first of `_drawn`."""
         self._drawn: list[float] = []
+        self._distance = model.distance
+        self._scores = random.Random(f"{chance}/{seed}/scores")
+        """Apart, so that whether drafts stand does not depend on whether scores are asked for."""
+        self._noise: list[float] = []
+        """As `_drawn`, as far as scores were asked for."""
 
     def token(self, position: int) -> int:
         """Return the target's token at a position."""
@@ -85,20 +112,51 @@ class Output:
         """Count the drafts from a position on that stand.
 
         Args:
-            position: Committed length. It never falls from call to call.
+            position: Committed length. It falls by little from call to call.
             num_draft_tokens: k.
         """
-        if position > self._first + 256:
-            self._draw(position - 1)
-            del self._drawn[: position - self._first]
-            self._first = position
         self._draw(position + num_draft_tokens - 1)
+        self._forget(position - _MEMORY)
         last = len(self._probabilities) - 1
         for depth in range(num_draft_tokens):
             drawn = self._drawn[position + depth - self._first]
             if drawn >= self._probabilities[min(depth, last)]:
                 return depth
         return num_draft_tokens
+
+    def scores(
+        self, position: int, num_draft_tokens: int, *, is_surprisal: bool = False
+    ) -> tuple[float, ...]:
+        """Say of each draft from a position on what a drafter says.
+
+        Args:
+            position: Committed length. It falls by little from call to call.
+            num_draft_tokens: k.
+            is_surprisal: Whether to say surprisals, not margins.
+
+        Returns:
+            Each >= 0; margins of at most 4.
+        """
+        self._draw(position + num_draft_tokens - 1)
+        last, said = len(self._probabilities) - 1, []
+        for depth in range(num_draft_tokens):
+            index = position + depth - self._first
+            while len(self._noise) <= index:
+                self._noise.append(self._scores.gauss(0.0, 1.0))
+            stands = self._drawn[index] < self._probabilities[min(depth, last)]
+            mean = _MOST_MARGIN / 2 + (self._distance if stands else -self._distance) / 2
+            margin = min(max(mean + self._noise[index], 0.0), _MOST_MARGIN)
+            said.append(_SURPRISAL_SCALE * (_MOST_MARGIN - margin) if is_surprisal else margin)
+        return tuple(said)
+
+    def _forget(self, position: int) -> None:
+        """Numbers of positions before this one are not asked for any more."""
+        num_old = position - self._first
+        if num_old > _MEMORY:
+            while len(self._noise) < num_old and self._noise:
+                self._noise.append(self._scores.gauss(0.0, 1.0))
+            del self._drawn[:num_old], self._noise[:num_old]
+            self._first = position
 
     def _draw(self, position: int) -> None:
         """Have a number for every position up to this one."""

@@ -215,6 +215,7 @@ class Simulation:
             self.events,
             self._devices,
             self.setup.costs,
+            self._outputs,
             max_catch_up_tokens=self.setup.max_catch_up_tokens,
             on_packet=self._send_packet,
             on_result=lambda result: self._hop(partial(self._on_draft_result, result)),

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minedraft.plans import RowResult, StepBegun, StepTiming, VerifyResult
+from minedraft.selection import Scored, select, temperature_class
 from minedraft.sim.step_costs import both
 from minedraft.transport.ready_first import ReadyFirst
 
@@ -26,8 +27,19 @@ if TYPE_CHECKING:
     from minedraft.transport.ready_first import Queued
     from minedraft.types import RowId
 
-Drafts = dict["RowId", tuple[int, int]]
-"""What a packet carries per row: committed length and number of drafts."""
+
+class Drafted(NamedTuple):
+    """What a packet carries of a row."""
+
+    base_len: int
+    """Committed length."""
+    num_drafts: int
+    scores: tuple[float, ...] = ()
+    """Of each draft; none if they were not asked for."""
+
+
+Drafts = dict["RowId", Drafted]
+"""What a packet carries."""
 
 _NUM_PREPARED: Final = 2
 """Plans that are taken while one runs: the session prepares one, its queue of one holds another."""
@@ -69,8 +81,8 @@ class SimVerifier:
         self._outputs = outputs
         self._on_begun = on_begun
         self._on_result = on_result
-        self._rows: dict[RowId, Output | None] = {}
-        """None: its request had ended before its first step began."""
+        self._rows: dict[RowId, tuple[Output | None, int]] = {}
+        """With temperature class; None: its request had ended before its first step began."""
         self._order: ReadyFirst[_Arrived] = ReadyFirst()
         self._waiting: dict[tuple[int, int], Queued[_Arrived]] = {}
         """By source and step: plans whose drafts have not come."""
@@ -130,16 +142,17 @@ class SimVerifier:
             for row_id in plan.closes:
                 self._rows.pop(row_id, None)
             for opened in plan.opens:
-                self._rows[opened.row_id] = self._outputs.get(opened.params.seed)
+                group = temperature_class(opened.params.temperature)
+                self._rows[opened.row_id] = self._outputs.get(opened.params.seed), group
             if plan.rows:
                 self._compute(arrived)
 
     def _compute(self, arrived: _Arrived) -> None:
         plan, num_stale, num_tokens, context = arrived.plan, 0, 0, 0
         results = []
-        for row in plan.rows:
-            result = self._verify(row, arrived.drafts)
-            num_stale += row.num_draft_tokens > 0 and result.num_draft_tokens == 0
+        for row, drafted, count in zip(plan.rows, *self._select(arrived), strict=True):
+            result = self._verify(row, count)
+            num_stale += row.num_draft_tokens > 0 and drafted is None
             num_tokens += row.num_feed + result.num_draft_tokens
             context += row.num_computed + row.num_feed
             results.append(result)
@@ -156,12 +169,31 @@ class SimVerifier:
             durations, partial(self._end, arrived, tuple(results), num_stale, started_ns)
         )
 
-    def _verify(self, row: VerifyRow, drafts: Drafts) -> RowResult:
-        base_len, num_drafts = drafts.get(row.row_id, (0, 0))
-        usable = min(num_drafts, row.num_draft_tokens) if base_len == row.base_len else 0
+    def _select(self, arrived: _Arrived) -> tuple[list[Drafted | None], list[int]]:
+        """Drafts of each row, if they came, and how many of them are verified."""
+        plan = arrived.plan
+        drafts = [
+            drafted if drafted is not None and drafted.base_len == row.base_len else None
+            for row, drafted in ((row, arrived.drafts.get(row.row_id)) for row in plan.rows)
+        ]
+        counts = [
+            min(drafted.num_drafts, row.num_draft_tokens) if drafted is not None else 0
+            for row, drafted in zip(plan.rows, drafts, strict=True)
+        ]
+        if plan.selection is not None:
+            scored = [
+                Scored(index, self._rows[row.row_id][1], drafted.scores[: counts[index]])
+                for index, (row, drafted) in enumerate(zip(plan.rows, drafts, strict=True))
+                if drafted is not None
+            ]
+            for each, count in zip(scored, select(scored, plan.selection), strict=True):
+                counts[each.row] = count
+        return drafts, counts
+
+    def _verify(self, row: VerifyRow, usable: int) -> RowResult:
         if row.num_computed + row.num_feed < row.base_len:
             return RowResult(row.row_id, row.base_len, ())
-        output, first = self._rows[row.row_id], row.base_len
+        (output, _), first = self._rows[row.row_id], row.base_len
         if output is None:
             return RowResult(row.row_id, row.base_len, (0,), usable)
         num_accepted = output.num_accepted(first, usable) if usable else 0

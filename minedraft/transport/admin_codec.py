@@ -8,6 +8,7 @@ from minedraft.admin import (
     BatchStatus,
     CostStatus,
     Counters,
+    DraftEstimate,
     PolicyStatus,
     ShapeStatus,
     Span,
@@ -92,6 +93,12 @@ def status_to_proto(status: Status) -> admin_pb2.GetStatusResponse:
         policy=admin_pb2.PolicyStatus(
             **{name: getattr(status.policy, name) for name in PolicyStatus.__slots__}
         ),
+        estimates=[
+            admin_pb2.DraftEstimate(
+                **{name: getattr(estimate, name) for name in DraftEstimate.__slots__}
+            )
+            for estimate in status.estimates
+        ],
     )
 
 
@@ -125,6 +132,7 @@ def status_from_proto(message: admin_pb2.GetStatusResponse) -> Status:
         shape=_shape_from_proto(message.shape),
         candidates=tuple(_shape_from_proto(shape) for shape in message.candidates),
         policy=PolicyStatus(*(getattr(message.policy, name) for name in PolicyStatus.__slots__)),
+        estimates=tuple(_estimate_from_proto(estimate) for estimate in message.estimates),
     )
 
 
@@ -144,6 +152,16 @@ def _shape_from_proto(shape: admin_pb2.Shape) -> ShapeStatus:
         shape.num_draft_tokens,
         shape.is_wide,
         shape.tokens_per_s if is_known else None,
+    )
+
+
+def _estimate_from_proto(estimate: admin_pb2.DraftEstimate) -> DraftEstimate:
+    is_known = estimate.HasField("calibration_error")
+    return DraftEstimate(
+        estimate.epoch,
+        estimate.num_labels,
+        estimate.calibration_error if is_known else None,
+        tuple(estimate.acceptance_by_position),
     )
 
 

@@ -51,7 +51,7 @@ class WorkerStatus(_message.Message):
     def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.WorkerUsage, _Mapping]] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows", "num_moves", "num_rotating_steps", "num_fallback_steps", "num_shape_switches", "num_prefix_hits", "num_prefix_hit_tokens", "num_evicted_blocks", "num_peak_blocks", "num_peak_blocks_for_all", "num_drafted_per_position", "num_accepted_per_position")
+    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows", "num_moves", "num_rotating_steps", "num_fallback_steps", "num_shape_switches", "num_prefix_hits", "num_prefix_hit_tokens", "num_evicted_blocks", "num_peak_blocks", "num_peak_blocks_for_all", "num_drafted_per_position", "num_accepted_per_position", "num_drafted_tokens")
     class NumFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class Counters(_message.Message):
     NUM_PEAK_BLOCKS_FOR_ALL_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     num_requests: int
     num_finished: _containers.ScalarMap[str, int]
     num_output_tokens: int
@@ -107,7 +108,8 @@ class Counters(_message.Message):
     num_peak_blocks_for_all: int
     num_drafted_per_position: _containers.RepeatedScalarFieldContainer[int]
     num_accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_moves: _Optional[int] = ..., num_rotating_steps: _Optional[int] = ..., num_fallback_steps: _Optional[int] = ..., num_shape_switches: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ..., num_drafted_per_position: _Optional[_Iterable[int]] = ..., num_accepted_per_position: _Optional[_Iterable[int]] = ...) -> None: ...
+    num_drafted_tokens: int
+    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_moves: _Optional[int] = ..., num_rotating_steps: _Optional[int] = ..., num_fallback_steps: _Optional[int] = ..., num_shape_switches: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ..., num_drafted_per_position: _Optional[_Iterable[int]] = ..., num_accepted_per_position: _Optional[_Iterable[int]] = ..., num_drafted_tokens: _Optional[int] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("num_batches", "num_draft_tokens", "tokens_per_s", "is_wide")
@@ -147,8 +149,20 @@ class PolicyStatus(_message.Message):
     mean_budget: float
     def __init__(self, name: _Optional[str] = ..., note: _Optional[str] = ..., mean_draft_tokens: _Optional[float] = ..., mean_budget: _Optional[float] = ...) -> None: ...
 
+class DraftEstimate(_message.Message):
+    __slots__ = ("epoch", "num_labels", "calibration_error", "acceptance_by_position")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_LABELS_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_BY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    num_labels: int
+    calibration_error: float
+    acceptance_by_position: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, epoch: _Optional[int] = ..., num_labels: _Optional[int] = ..., calibration_error: _Optional[float] = ..., acceptance_by_position: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class GetStatusResponse(_message.Message):
-    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs", "shape", "candidates", "policy")
+    __slots__ = ("identity", "mode", "batches", "num_waiting", "num_running", "num_blocks", "num_blocks_used", "workers", "counters", "draining", "rss_bytes", "swaps", "num_log_lines_dropped", "num_blocks_cached", "costs", "shape", "candidates", "policy", "estimates")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +181,7 @@ class GetStatusResponse(_message.Message):
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATES_FIELD_NUMBER: _ClassVar[int]
     identity: _types_pb2.WorkerIdentity
     mode: SetModeRequest
     batches: _containers.RepeatedCompositeFieldContainer[BatchStatus]
@@ -185,7 +200,8 @@ class GetStatusResponse(_message.Message):
     shape: Shape
     candidates: _containers.RepeatedCompositeFieldContainer[Shape]
     policy: PolicyStatus
-    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., candidates: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ...) -> None: ...
+    estimates: _containers.RepeatedCompositeFieldContainer[DraftEstimate]
+    def __init__(self, identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., mode: _Optional[_Union[SetModeRequest, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[BatchStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., draining: bool = ..., rss_bytes: _Optional[int] = ..., swaps: _Optional[_Union[SwapStatus, _Mapping]] = ..., num_log_lines_dropped: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., costs: _Optional[_Union[CostStatus, _Mapping]] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., candidates: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., estimates: _Optional[_Iterable[_Union[DraftEstimate, _Mapping]]] = ...) -> None: ...
 
 class SetModeRequest(_message.Message):
     __slots__ = ("num_batches", "max_batch_size", "num_draft_tokens", "shape", "policy")

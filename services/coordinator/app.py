@@ -139,7 +139,7 @@ async def run(
     async def watch_engine() -> None:
         await engine.failure
 
-    async with KeptForms(config.cost_cache, core.costs.seed, core.costs.forms) as kept:
+    async with KeptForms(config.cost_cache, core.seed, core.forms) as kept:
         await serve(
             config.listen,
             register,

@@ -81,7 +81,8 @@ class CoordinatorConfig:
     reconnect_s: float = 0.2
     """First pause before redialling a lost worker or re-forming a link. Grows to 30 s."""
     cost_cache: str = ""
-    """Directory that keeps what steps cost. Empty: nothing is kept."""
+    """Directory that keeps what steps cost, and which scores drafts that stand have. Empty: nothing
+    is kept."""
     trial_s: float = 10.0
     """Longest device time of trial steps, which measure what steps cost before the first request.
     0: none."""

@@ -261,6 +261,7 @@ class Handler:
                 ShapeStatus(*shape, tokens_per_s)
                 for shape, tokens_per_s in core.shaper.figures.items()
             ),
+            estimates=core.estimator.status(),
         )
 
     def set_mode(self, mode: Mode) -> None:

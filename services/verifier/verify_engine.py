@@ -15,6 +15,7 @@ from minedraft.model.batch import RowInput, RowsError
 from minedraft.model.sampling import SamplingRow
 from minedraft.plans import RowResult, VerifyResult
 from minedraft.services.verifier.acceptance import AcceptItem, Outcome, accept
+from minedraft.services.verifier.selected import num_verified
 from minedraft.types import RowError
 from minedraft.worker.stopwatch import Stopwatch
 
@@ -110,17 +111,21 @@ class VerifyEngine:
         self._watch.start()
         self._runner.widen(is_wide=plan.is_wide)
         drafted = {row.row_id: row for row in packet.rows} if packet is not None else {}
-        num_stale = 0
+        rows = [self._bring_up(planned) for planned in plan.rows]
+        usable = [_usable_drafts(each, drafted.get(int(each.row_id))) for each in plan.rows]
+        num_stale = sum(
+            drafts is None and planned.num_draft_tokens > 0
+            for planned, drafts in zip(plan.rows, usable, strict=True)
+        )
+        params = [row.sampling.params for row in rows]
+        counts = num_verified(plan.rows, usable, params, plan.selection, self._rule)
         inputs: list[RowInput] = []
         items: list[AcceptItem] = []
-        for planned in plan.rows:
-            row = self._bring_up(planned)
-            drafts, is_stale = _usable_drafts(planned, drafted.get(int(planned.row_id)))
-            num_stale += is_stale
+        for planned, row, drafts, count in zip(plan.rows, rows, usable, counts, strict=True):
             feed_end = planned.num_computed + planned.num_feed
             token_ids = row.committed(planned.num_computed, feed_end)
             is_sampled = feed_end == planned.base_len
-            ids = drafts.token_ids[: planned.num_draft_tokens] if drafts is not None else ()
+            ids = drafts.token_ids[:count] if drafts is not None else ()
             inputs.append(
                 RowInput(
                     token_ids=[*token_ids, *ids],
@@ -139,9 +144,9 @@ class VerifyEngine:
                 raise ProtocolError(f"step {plan.step_id}: {err}") from err
         with self._watch.measure("sample"):
             outcomes = accept(logits, items, self._rule, self._runner.draw_kernel)
-        rows = self._results(plan, inputs, items, outcomes)
+        results = tuple(self._results(plan, inputs, items, outcomes))
         timing = self._watch.stop(plan_ns=plan_ns, drafts_ns=drafts_ns)
-        return VerifyResult(plan.step_id, plan.batch, tuple(rows), timing, num_stale)
+        return VerifyResult(plan.step_id, plan.batch, results, timing, num_stale)
 
     def _bring_up(self, planned: VerifyRow) -> _Row:
         """Bring a row's history and block table to what the plan says."""
@@ -203,12 +208,7 @@ class VerifyEngine:
         return rows
 
 
-def _usable_drafts(
-    planned: VerifyRow, drafted: DraftedRow | None
-) -> tuple[DraftedRow | None, bool]:
-    """Drafts that continue exactly the committed length, and whether planned ones are missing."""
-    if planned.num_draft_tokens == 0:
-        return None, False
-    if drafted is None or drafted.base_len != planned.base_len:
-        return None, True
-    return drafted, False
+def _usable_drafts(planned: VerifyRow, drafted: DraftedRow | None) -> DraftedRow | None:
+    """Drafts that were planned and continue exactly the committed length; None: there are none."""
+    is_usable = planned.num_draft_tokens and drafted and drafted.base_len == planned.base_len
+    return drafted if is_usable else None

@@ -17,6 +17,7 @@ from minedraft.policy_options import PolicyOptions
 from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.decider import Decider
+from minedraft.services.coordinator.core.estimator import Estimator
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step_view import Limits
@@ -124,7 +125,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             entry.fed += chunk
 
         pool = Coins(blocked, num_fit)
-        rows = Scheduler(Decider("fixed", PolicyOptions()), pool, Costs()).schedule(
+        rows = Scheduler(Decider("fixed", PolicyOptions()), pool, Costs(), Estimator()).schedule(
             0, [self.requests[i] for i in live], limits
         )
         assert pool.calls == asked + asked_drafts

@@ -31,6 +31,8 @@ class Answer:
     """Rows that cannot go on."""
     judged: list[tuple[int, int]] = field(default_factory=list)
     """Of each row with drafts: how many it had, and how many were accepted."""
+    num_offered: int = 0
+    """Rows whose drafts came, verified or not."""
 
 
 def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
@@ -60,8 +62,16 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
             judged.append((k, num_accepted))
     if left:
         raise ProtocolError(f"step {step.step_id}: rows {sorted(left)} are missing")
+    num_planned = len(planned) - list(planned.values()).count(0)
     return Answer(
-        rows, num_drafts, num_draft_tokens, num_accepted_tokens, num_refused, num_broken, judged
+        rows,
+        num_drafts,
+        num_draft_tokens,
+        num_accepted_tokens,
+        num_refused,
+        num_broken,
+        judged,
+        max(num_planned - result.num_stale_drafts, num_drafts),
     )
 
 

@@ -24,6 +24,8 @@ from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.counters import Counters
 from minedraft.services.coordinator.core.deaths import Deaths
 from minedraft.services.coordinator.core.decider import Decider
+from minedraft.services.coordinator.core.estimate_forms import PREFIX
+from minedraft.services.coordinator.core.estimator import Estimator
 from minedraft.services.coordinator.core.facts import Facts
 from minedraft.services.coordinator.core.outcome import ERROR, settle
 from minedraft.services.coordinator.core.planner import Planner
@@ -38,7 +40,7 @@ from minedraft.services.coordinator.core.verifying import Verifying
 from minedraft.services.coordinator.core.wire_rows import note_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from minedraft.plans import DraftPlan, DraftResult, StepBegun, VerifyPlan, VerifyResult
     from minedraft.services.coordinator.core.draft_source import DraftSource
@@ -88,6 +90,8 @@ class Core(Facts):
         self._costs = Costs(step_timeout_s)
         self.decider = Decider(mode.policy, policy_options or PolicyOptions())
         """The policy. Read only: a mode is set below."""
+        self.estimator = Estimator()
+        """How likely drafts stand. Read only."""
         self.shaper = Shaper(mode, self._costs, max_rows=max_rows)
         """The shape. Read only: a mode is set below."""
         self._planner = Planner(
@@ -95,6 +99,7 @@ class Core(Facts):
             self.sources,
             self._deaths,
             costs=self._costs,
+            estimator=self.estimator,
             shaper=self.shaper,
             decider=self.decider,
             prefill_budget_tokens=prefill_budget_tokens,
@@ -107,6 +112,25 @@ class Core(Facts):
         self._verifier: ModelInfo | None = None
         self._verifying = Verifying(self._table.in_flight)
         self._next_arrival = 0
+
+    # -- earlier runs -----------------------------------------------------------------------
+
+    def seed(self, forms: Mapping[str, object]) -> dict[str, str]:
+        """Know what earlier runs learned of steps and drafts.
+
+        Args:
+            forms: What `forms` returned in each, newest first.
+
+        Returns:
+            Why others were refused, by name.
+        """
+        curves = {name: form for name, form in forms.items() if name.startswith(PREFIX)}
+        others = {name: form for name, form in forms.items() if name not in curves}
+        return self._costs.seed(others) | self.estimator.seed(curves)
+
+    def forms(self) -> dict[str, object]:
+        """Return what is known as JSON objects, by names of files."""
+        return self._costs.forms() | self.estimator.forms()
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -164,6 +188,7 @@ class Core(Facts):
         blocks = PrefixCache(info.num_blocks, info.block_size, is_on=self._has_prefix_cache)
         self._table.use(blocks, info.weights_fingerprint)
         self._costs.verifier_up(info)
+        self.estimator.verifier_up(info)
         return [r for r in self._table.live.values() if not fits(r, self.blocks)]
 
     def step_failed(self) -> list[Request]:
@@ -199,12 +224,12 @@ class Core(Facts):
 
     def serve(self, source: DraftSource) -> None:
         """The link of a draft source stands: it knows no rows, and drafts from now on."""
-        self._costs.add_source(source.source_id, source.model)
+        self._add(source)
         self.sources.serve(source)
 
     def warm_up(self, source: DraftSource) -> None:
         """The link of a draft source stands: it shall take over once it has caught up."""
-        self._costs.add_source(source.source_id, source.model)
+        self._add(source)
         self.sources.warm_up(source)
 
     def cut_over(self, old: DraftSource | None, new: DraftSource) -> None:
@@ -218,8 +243,13 @@ class Core(Facts):
         """A draft source is over. Its batches go to the others, or on with k = 0."""
         self.trials.source_lost(source.source_id)
         self._costs.drop_source(source.source_id)
+        self.estimator.drop_source(source.source_id)
         self.sources.drop(source)
         self._table.forget_source(source.source_id)
+
+    def _add(self, source: DraftSource) -> None:
+        self._costs.add_source(source.source_id, source.model)
+        self.estimator.add_source(source.source_id, source.model)
 
     def uses(self, source: DraftSource) -> bool:
         """Whether a step in flight waits for drafts of this source."""
@@ -243,18 +273,20 @@ class Core(Facts):
         """A drafter is done with a step.
 
         Raises:
-            ProtocolError: that step was never planned.
+            ProtocolError: that step was never planned, or what it says of rows makes no sense.
         """
         self._planner.check_planned(result.step_id)
         if self.trials.drafted(result):
             self.sources.answered(result)
             return
-        self._counters.num_broken_drafts += result.num_broken
-        if result.rows:
-            note_behind(self._table.live.values(), result)
         step = self._table.in_flight.get(result.batch)
         if step is not None and (step.step_id, step.source) != (result.step_id, result.epoch):
             step = None  # the verifier's answer came first, or the step is void or another's
+        if result.rows:
+            requests = self._table.live if step is None else step.requests
+            self.estimator.drafted(result, step, requests.values())
+            note_behind(requests.values(), result)
+        self._counters.drafted(result)
         self._costs.drafted(result, step)
         if self.sources.answered(result) or step is None:
             return
@@ -307,6 +339,7 @@ class Core(Facts):
         self._counters.verified(answer, result.num_stale_drafts, step.num_behind)
         self._counters.num_stale_results += len(result.rows) - len(answer.rows)
         self._costs.verified(step, answer, result.timing)
+        self.estimator.verified(step.source, answer)
         self.shaper.observe(step, answer, result.timing)
         self._verifying.mark()
         outcomes = [
@@ -332,7 +365,7 @@ class Core(Facts):
 
     @property
     def costs(self) -> Costs:
-        """What is known of steps and drafts. Read only."""
+        """What is known of steps. Read only."""
         return self._costs
 
     def set_mode(self, mode: Mode) -> None:

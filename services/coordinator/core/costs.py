@@ -1,8 +1,8 @@
-"""Learns the costs of steps and the acceptance of drafts from results. Pure.
+"""Learns the costs of steps from results. Pure.
 
-Results bring their own durations and times, so there is no clock here. Acceptance and the wait for
-drafts are a draft source's: they begin with its link and end with it. What steps cost is a model's
-on a device: it outlives the link.
+Results bring their own durations and times, so there is no clock here. The wait for drafts is a
+draft source's: it begins with its link and ends with it. What steps cost is a model's on a device:
+it outlives the link.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from minedraft.services.coordinator.core.acceptance import Acceptance
 from minedraft.services.coordinator.core.cost_forms import read_forms, write_forms
 from minedraft.services.coordinator.core.leg_costs import DraftLeg, VerifyLeg
 from minedraft.services.coordinator.core.meanwhile import Meanwhile
@@ -66,7 +65,6 @@ class SourceCosts:
     """
 
     def __init__(self, leg: DraftLeg) -> None:
-        self.acceptance = Acceptance()
         self.leg = leg
         self.recent_ns: deque[int] = deque(maxlen=_NUM_RECENT_DRAFTS)
         """Durations of the last steps with drafts; a warm-up or a prefill is none."""
@@ -191,7 +189,9 @@ class Costs:
         self._learn_draft(costs)
         self._drafting.note(result.timing)
         rows_per_depth: tuple[int, ...] = ()
-        if step is not None:
+        if step is not None and step.score:
+            rows_per_depth = per_depth(len(row.scores) for row in result.rows)
+        elif step is not None:
             rows_per_depth = per_depth(step.num_draft_tokens.values())
         if sum(rows_per_depth) == result.num_draft_tokens:  # else some rows drafted less
             costs.last = _Drafted(
@@ -215,9 +215,6 @@ class Costs:
             step.num_scheduled_tokens > num_rows,
             timing,
         )
-        if answer.num_drafts and step.source in self._sources:
-            acceptance = self._sources[step.source].acceptance
-            acceptance.observe(answer.num_accepted_tokens, answer.num_refused_tokens)
 
     def settle(self) -> None:
         """Learn from the last steps too: nothing that could have overlapped them is left."""

@@ -10,6 +10,7 @@ from minedraft import admin
 from minedraft.plans import MAX_DRAFT_TOKENS
 
 if TYPE_CHECKING:
+    from minedraft.plans import DraftResult
     from minedraft.services.coordinator.core.answers import Answer
 
 
@@ -38,6 +39,11 @@ class Counters(admin.Counters):
         # Another mapping each time: snapshots keep theirs.
         count = self.num_finished.get(reason, 0) + 1
         self.num_finished = {**self.num_finished, reason: count}
+
+    def drafted(self, result: DraftResult) -> None:
+        """Count one draft step."""
+        self.num_broken_drafts += result.num_broken
+        self.num_drafted_tokens += result.num_draft_tokens
 
     def verified(self, answer: Answer, num_stale_drafts: int, num_behind: int) -> None:
         """Count one verify step."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.deaths import Deaths
     from minedraft.services.coordinator.core.decider import Decider
     from minedraft.services.coordinator.core.draft_source import DraftSource
+    from minedraft.services.coordinator.core.estimator import Estimator
     from minedraft.services.coordinator.core.request_table import RequestTable
     from minedraft.services.coordinator.core.shaper import Shaper
     from minedraft.services.coordinator.core.shapes import Load
@@ -47,6 +48,7 @@ class Planner:
         sources: Who drafts.
         deaths: Who must have the verifier to itself.
         costs: What is known of steps.
+        estimator: What is known of drafts.
         shaper: Decides how many batches there are, and whether they draft.
         decider: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
@@ -60,6 +62,7 @@ class Planner:
         deaths: Deaths,
         *,
         costs: Costs,
+        estimator: Estimator,
         shaper: Shaper,
         decider: Decider,
         prefill_budget_tokens: int,
@@ -71,7 +74,7 @@ class Planner:
         self._costs = costs
         self._shaper = shaper
         self._decider = decider
-        self._scheduler = Scheduler(decider, table, costs, prefill_stall=prefill_stall)
+        self._scheduler = Scheduler(decider, table, costs, estimator, prefill_stall=prefill_stall)
         self._prefill_budget = prefill_budget_tokens
         self.reserved = Reserved()
         """Peaks of the pool. Read only."""

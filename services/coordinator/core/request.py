@@ -15,6 +15,7 @@ from minedraft.types import RequestId, RowId, RowParams, Speculation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from minedraft.services.coordinator.core.draft_history import DraftHistory
     from minedraft.types import DebugOptions
 
 
@@ -129,7 +130,9 @@ class Request:
     them more is out."""
     stats: SpeculationCounts = field(default_factory=SpeculationCounts)
     acceptance: Acceptance = field(default_factory=Acceptance)
-    """Of its drafts, lately."""
+    """Of its drafts, lately: of those with a label, else of those that were verified."""
+    history: DraftHistory | None = None
+    """What became of its drafts, by position; None: no scores came for them."""
     num_failed_steps: int = 0
     """Steps with this request in them at which the verifier failed since it last decoded."""
     num_deaths: int = 0
@@ -232,7 +235,11 @@ class Request:
         if len(counts) <= num_draft_tokens:
             counts.extend([0] * (num_draft_tokens + 1 - len(counts)))
         counts[num_accepted_tokens] += 1
-        self.acceptance.observe(num_accepted_tokens, num_accepted_tokens < num_draft_tokens)
+        history = self.history
+        if history is not None and history.is_labelled:
+            history.num_unlabelled += 1
+        else:
+            self.acceptance.observe(num_accepted_tokens, num_accepted_tokens < num_draft_tokens)
 
     def reset_worker_state(self) -> None:
         """Forget what the workers know; blocks must have been freed."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.decider import Decider
     from minedraft.services.coordinator.core.decision import Decision
+    from minedraft.services.coordinator.core.estimator import Estimator
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step import Step
     from minedraft.services.coordinator.core.step_view import Limits
@@ -72,15 +73,23 @@ class Scheduler:
         decider: Decides how many tokens each member drafts and feeds.
         pool: Has the blocks.
         costs: What is known of steps.
+        estimator: What is known of drafts.
         prefill_stall: Times that a step may take as long because of prompts; >= 1.
     """
 
     def __init__(
-        self, decider: Decider, pool: Pool, costs: Costs, *, prefill_stall: float = DEFAULT_STALL
+        self,
+        decider: Decider,
+        pool: Pool,
+        costs: Costs,
+        estimator: Estimator,
+        *,
+        prefill_stall: float = DEFAULT_STALL,
     ) -> None:
         self._decider = decider
         self._pool = pool
         self._costs = costs
+        self._estimator = estimator
         self._prefill_budget = PrefillBudget(costs, prefill_stall)
 
     def schedule(self, batch: int, members: Sequence[Request], limits: Limits) -> StepRows:
@@ -135,13 +144,14 @@ class Scheduler:
         self, batch: int, decoding: list[Request], prefilling: list[Request], limits: Limits
     ) -> StepView:
         blocks = self._pool.blocks
-        acceptance = self._costs.of_source(limits.source).acceptance.mean()
+        acceptance = self._estimator.mean(limits.source)
         return StepView(
             batch=batch,
             decoding=DecodingMembers(decoding, limits, blocks.block_size, acceptance),
             prefilling=view_prefilling(prefilling),
             limits=limits,
             costs=self._costs,
+            estimator=self._estimator,
             num_free_blocks=blocks.num_free,
             block_size=blocks.block_size,
             most_draft_tokens=most_draft_tokens(decoding, limits),

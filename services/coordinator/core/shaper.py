@@ -253,10 +253,12 @@ class Shaper:
     def observe(self, step: Step, answer: Answer, timing: StepTiming) -> None:
         """Learn from a verify step."""
         self._num_steps += 1
-        if answer.num_drafts:
-            keep = max(1 - answer.num_drafts / _MEMORY_ROWS, 0.0)
+        # Of a row that drafts and of which nothing was chosen no draft is kept: that is its price.
+        num_rows = answer.num_offered if step.is_selected else answer.num_drafts
+        if num_rows:
+            keep = max(1 - num_rows / _MEMORY_ROWS, 0.0)
             self._accepted = self._accepted * keep + answer.num_accepted_tokens
-            self._rows = self._rows * keep + answer.num_drafts
+            self._rows = self._rows * keep + num_rows
         view = self._view
         feeds_prompt = step.num_scheduled_tokens > len(step.num_draft_tokens)
         if (

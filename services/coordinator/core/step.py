@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minedraft.plans import Score
+
 if TYPE_CHECKING:
     from minedraft.services.coordinator.core.request import Request
     from minedraft.types import RowId
@@ -28,6 +30,10 @@ class Step:
     """Committed tokens of all its rows, as far as they are in the KV cache then."""
     source: int = 0
     """Draft source whose drafts it waits for; 0: none."""
+    score: Score = Score.NONE
+    """What the drafter is asked to say of each draft."""
+    is_selected: bool = False
+    """Whether the verifier chooses among its drafts: not all that come are verified."""
     is_wide: bool = False
     """Whether it computes on the verifier's spare threads too."""
     is_drafted: bool = False

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from minedraft.services.coordinator.core.costs import Costs
+    from minedraft.services.coordinator.core.estimator import Estimator
     from minedraft.services.coordinator.core.request import Request
 
 
@@ -76,6 +77,8 @@ class StepView:
     limits: Limits
     costs: Costs
     """What steps cost. Read only."""
+    estimator: Estimator
+    """How likely drafts stand. Read only."""
     num_free_blocks: int
     block_size: int
     """Positions per block."""

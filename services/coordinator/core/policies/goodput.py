@@ -52,6 +52,6 @@ class Goodput:
 
     def _best(self, view: StepView) -> int | None:
         limits = view.limits
-        mean = view.costs.of_source(limits.source).acceptance.mean()
+        mean = view.estimator.mean(limits.source)
         survival = [mean**position for position in range(1, limits.num_draft_tokens + 1)]
         return best_k(survival, view.most_draft_tokens, view.legs())

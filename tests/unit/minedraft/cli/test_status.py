@@ -10,6 +10,7 @@ from rich.console import Console
 from minedraft.admin import (
     CostStatus,
     Counters,
+    DraftEstimate,
     ShapeStatus,
     Status,
     SwapStatus,
@@ -99,6 +100,17 @@ def test_the_most_blocks_held_are_shown_once_there_were_any():
     assert "most KV blocks held: 40; 44 with drafts of all batches at once" in shown(
         replace(status, counters=counters)
     )
+
+
+def test_what_is_known_of_drafts_is_shown_once_anything_is():
+    status = Status(IDENTITY, Mode(2, 8, 4))
+    assert not any(word in shown(status) for word in ("calibration", "never verified"))
+    counters = Counters(num_draft_tokens=600, num_drafted_tokens=1_000)
+    known = DraftEstimate(3, 5_000, 0.0184, (0.815, 0.7))
+    line = shown(replace(status, counters=counters, estimates=(known, DraftEstimate(4, 5))))
+    assert "drafted and never verified: 400 tokens (40.0%)" in line
+    assert "link 3: acceptance by position 0.81 0.70; calibration error 1.8%; 5000" in line
+    assert "link 4: acceptance by position ; calibration error unknown; 5 outcomes" in line
 
 
 def test_the_shape_is_shown_with_the_figures_it_was_chosen_by():

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import pytest
 
-from minedraft.plans import DraftPlan, DraftRow, OpenRow
+from minedraft.plans import DraftPlan, DraftRow, OpenRow, Score, Stop
+from minedraft.selection import NUM_CLASSES, Curves
 from minedraft.sim.devices import Devices
 from minedraft.sim.drafter import SimDrafter
 from minedraft.sim.events import Events
+from minedraft.sim.outputs import AcceptanceModel, Output
+from minedraft.sim.verifier import Drafted
 from minedraft.types import RowId, RowParams
 
 
@@ -25,13 +30,14 @@ class Costs:
 def drafter():
     """A drafter, what it was asked to pay for, and what it sent."""
 
-    def make(max_catch_up_tokens=512):
+    def make(max_catch_up_tokens=512, outputs=MappingProxyType({})):
         events, costs = Events(), Costs()
         packets, results = [], []
         made = SimDrafter(
             events,
             Devices(events),
             costs,
+            outputs,
             max_catch_up_tokens=max_catch_up_tokens,
             on_packet=lambda *packet: packets.append(packet),
             on_result=results.append,
@@ -54,7 +60,7 @@ def test_plans_run_in_order_and_send_their_drafts(drafter):
     made.put(plan(1, (1, 20, 3), opens=(1,)))
     made.put(plan(2, (1, 22, 2)))
     made.run()
-    assert made.packets == [(7, 1, {1: (20, 3)}), (7, 2, {1: (22, 2)})]
+    assert made.packets == [(7, 1, {1: Drafted(20, 3)}), (7, 2, {1: Drafted(22, 2)})]
     assert [(r.step_id, r.num_rows, r.num_draft_tokens) for r in made.results] == [
         (1, 1, 3),
         (2, 1, 2),
@@ -78,7 +84,7 @@ def test_a_row_that_cannot_catch_up_has_no_drafts_and_is_said_to_be_behind(draft
     made.put(plan(2, (1, 30, 2)))
     made.put(plan(3, (1, 30, 2)))
     made.run()
-    assert made.packets == [(7, 1, {2: (5, 2)}), (7, 2, {}), (7, 3, {1: (30, 2)})]
+    assert made.packets == [(7, 1, {2: Drafted(5, 2)}), (7, 2, {}), (7, 3, {1: Drafted(30, 2)})]
     behind = [[(row.row_id, row.is_behind) for row in result.rows] for result in made.results]
     assert behind == [[(1, True)], [(1, True)], []]
 
@@ -112,3 +118,48 @@ def test_a_lost_link_takes_plans_and_rows_along(drafter):
     made.forget()
     made.run()
     assert [result.step_id for result in made.results] == [1]  # it was under way
+
+
+# -- scores ---------------------------------------------------------------------------------
+
+
+def outputs(*chances):
+    """What follows the prompt of the row with seed 0."""
+    return {0: Output(AcceptanceModel(chances), 0, 20, chance=1)}
+
+
+def test_scores_travel_in_the_packet_and_in_the_result(drafter):
+    given = outputs(0.7)
+    made = drafter(outputs=given)
+    made.put(plan(1, (1, 20, 3), (2, 20, 0), opens=(1, 2), score=Score.MARGIN))
+    made.put(plan(2, (1, 20, 3), score=Score.SURPRISAL))
+    made.put(plan(3, (1, 20, 3)))
+    made.run()
+    margins = given[0].scores(20, 3)
+    surprisals = given[0].scores(20, 3, is_surprisal=True)
+    assert made.packets[0] == (7, 1, {1: Drafted(20, 3, margins)})
+    assert made.packets[1] == (7, 2, {1: Drafted(20, 3, surprisals)})
+    assert made.packets[2] == (7, 3, {1: Drafted(20, 3)})
+    said = [[(row.row_id, row.scores) for row in result.rows] for result in made.results]
+    assert said == [[(1, margins), (2, ())], [(1, surprisals)], []]
+
+
+def test_drafts_are_judged_when_the_tokens_there_are_committed(drafter):
+    made = drafter(outputs=outputs(1.0, 1.0, 0.0))
+    for step, base_len in enumerate((20, 21, 25, 25), start=1):
+        made.put(plan(step, (1, base_len, 3), opens=(1,) if step == 1 else (), score=Score.MARGIN))
+    made.run()
+    labels = [result.rows[0][4:] for result in made.results]
+    assert labels == [(0, 0, 0), (20, 1, 1), (20, 2, 3), (21, 2, 3)]
+
+
+def test_a_row_stops_after_its_first_draft_that_hardly_stands(drafter):
+    given = outputs(0.7)
+    made = drafter(outputs=given)
+    curves = Curves((0.0,) * NUM_CLASSES, (0.0,) * NUM_CLASSES)  # each halves it
+    stop = Stop(0.3, curves, (0.0, -50.0))
+    made.put(plan(1, (1, 20, 5), (2, 20, 5), opens=(1, 2), score=Score.MARGIN, stop=stop))
+    made.run()
+    assert [d.num_drafts for d in made.packets[0][2].values()] == [2, 1]
+    assert made.asked == [((2, 1), 40, 40)]
+    assert made.results[0].num_draft_tokens == 3

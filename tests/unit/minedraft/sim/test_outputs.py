@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from bisect import bisect_left, bisect_right
 
 import pytest
 
@@ -69,6 +70,31 @@ def test_a_long_output_keeps_little_in_memory():
     for position in range(5000):
         output.num_accepted(position, 4)
     assert len(output._drawn) < 1000
+
+
+@pytest.mark.parametrize("auc", [0.5, 0.62, 0.75, 0.9])
+@pytest.mark.parametrize("is_surprisal", [False, True])
+def test_scores_say_as_much_as_their_auc(auc, is_surprisal):
+    output = Output(AcceptanceModel((0.6, 0.4), auc=auc), 1, 0, chance=1)
+    right, wrong = [], []
+    for position in range(3_000):
+        stands = output.num_accepted(position, 1) == 1
+        (score,) = output.scores(position, 1, is_surprisal=is_surprisal)
+        assert 0 <= score <= 4
+        (right if stands else wrong).append(score)
+    ordered = sorted(wrong)
+    above = sum(bisect_left(ordered, s) + bisect_right(ordered, s) for s in right) / 2
+    found = above / (len(right) * len(wrong))
+    assert (1 - found if is_surprisal else found) == pytest.approx(auc, abs=0.025)
+
+
+def test_scores_do_not_depend_on_the_schedule_nor_luck_on_scores():
+    model = AcceptanceModel((0.7,))
+    one, other, silent = (Output(model, 1, 0, chance=1) for _ in range(3))
+    for position in range(0, 3_000, 3):
+        whole = one.scores(position, 5)
+        assert other.scores(position + 2, 2) == whole[2:4]
+        assert one.num_accepted(position, 5) == silent.num_accepted(position, 5)
 
 
 def test_tokens_depend_on_seed_and_position_alone():

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from minedraft.plans import OpenRow, VerifyPlan, VerifyRow
+from minedraft.selection import NUM_CLASSES, Curves, Selection
 from minedraft.sim.devices import Devices
 from minedraft.sim.events import BEGIN_NS, Events
 from minedraft.sim.outputs import AcceptanceModel, Output
 from minedraft.sim.step_costs import FlatCosts
-from minedraft.sim.verifier import SimVerifier
+from minedraft.sim.verifier import Drafted, SimVerifier
 from minedraft.types import RowId, RowParams
 
 V = 100
@@ -44,7 +45,7 @@ def order(made):
 def test_what_is_ready_first_runs_first(made):
     made.put(plan(1, 0, source=7, k=2))
     made.put(plan(2, 1))
-    made.at(250, lambda: made.receive(7, 1, {RowId(1): (4, 2)}))
+    made.at(250, lambda: made.receive(7, 1, {RowId(1): Drafted(4, 2)}))
     made.run()
     assert order(made) == [(V, 2), (250 + V, 1)]
     assert made.begun == [(0, 2), (250, 1)]
@@ -70,14 +71,14 @@ def test_drafts_that_do_not_come_are_waited_for_and_counted(made):
 
 def test_drafts_of_another_length_are_stale(made):
     made.put(plan(1, 0, source=7, k=2))
-    made.receive(7, 1, {RowId(1): (3, 2)})
+    made.receive(7, 1, {RowId(1): Drafted(3, 2)})
     made.run()
     assert made.results[0][1].num_stale_drafts == 1
 
 
 def test_late_drafts_are_dropped(made):
     made.put(plan(1, 0, source=7, k=2))
-    made.at(TIMEOUT + 10, lambda: made.receive(7, 1, {RowId(1): (4, 2)}))
+    made.at(TIMEOUT + 10, lambda: made.receive(7, 1, {RowId(1): Drafted(4, 2)}))
     made.run()
     assert made.results[0][1].rows[0].num_draft_tokens == 0
 
@@ -91,7 +92,7 @@ def test_a_step_whose_link_is_gone_waits_no_more(made):
 
 def test_drafts_that_stand_are_followed_by_one_token(made):
     made.put(plan(1, 0, source=7, k=2))
-    made.receive(7, 1, {RowId(1): (4, 2)})
+    made.receive(7, 1, {RowId(1): Drafted(4, 2)})
     made.run()
     (row,) = made.results[0][1].rows
     output = Output(AcceptanceModel(), 1, 4, chance=1)
@@ -125,3 +126,18 @@ def test_idle_time_is_told_from_time_waited(made):
     made.run()
     timing = made.results[1][1].timing
     assert (timing.idle_ns, timing.bubble_ns, timing.wait_ns) == (40, 0, 0)
+
+
+def test_of_drafts_the_best_are_verified_within_the_budget(made):
+    rows = [VerifyRow(RowId(i), 4, (), 3, 1, 2, (), 0) for i in (1, 2, 3)]
+    opened = tuple(OpenRow(RowId(i), (1,) * 4, (), RowParams(seed=1)) for i in (1, 2, 3))
+    curves = Curves((1.0,) * NUM_CLASSES, (-2.0,) * NUM_CLASSES)
+    selection = Selection(2, 0, curves, (0.0, 0.0, 9.0))
+    made.put(VerifyPlan(1, 0, 7, tuple(rows), opened, (), TIMEOUT, selection=selection))
+    drafts = {RowId(1): Drafted(4, 2, (1.0, 4.0)), RowId(2): Drafted(4, 2, (3.0, 0.0))}
+    made.receive(7, 1, drafts)
+    made.run()
+    result = made.results[0][1]
+    assert [row.num_draft_tokens for row in result.rows] == [1, 1, 0]
+    assert [row.num_accepted_tokens for row in result.rows] == [1, 1, 0]
+    assert result.num_stale_drafts == 1, "the row that no drafts came for"

@@ -6,6 +6,7 @@ from minedraft.admin import (
     BatchStatus,
     CostStatus,
     Counters,
+    DraftEstimate,
     PolicyStatus,
     ShapeStatus,
     Span,
@@ -58,6 +59,7 @@ def test_a_status_survives_the_wire():
             ShapeStatus(2, 4, tokens_per_s=0.0),
             ShapeStatus(3, 4),
         ),
+        estimates=(DraftEstimate(3, 700, 0.0, (0.9, 0.5)), DraftEstimate(4, 5)),
     )
     assert admin_codec.status_from_proto(admin_codec.status_to_proto(status)) == status
 

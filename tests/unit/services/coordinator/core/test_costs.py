@@ -156,7 +156,7 @@ def test_overlap_is_found_in_the_times_of_both_workers():
     assert costs.verify_ns(4, 2, 200, overlapped=0.5) == pytest.approx(100, rel=0.03)
 
 
-def test_costs_outlive_the_link_and_acceptance_does_not():
+def test_costs_outlive_the_link():
     costs = costs_of(1)
     costs.drafted(note(1, 8_000), step_of(4))
     costs.settle()
@@ -165,7 +165,6 @@ def test_costs_outlive_the_link_and_acceptance_does_not():
     assert costs.draft_ns((1,) * 4, 1, 100, overlapped=0) is None, "nobody drafts"
     costs.add_source(2, model("drafter 1"))
     assert costs.draft_ns((1,) * 4, 1, 100, overlapped=0) == pytest.approx(8_000)
-    assert costs.of_source(2).acceptance.mean() == 0.5
     costs.drop_source(2)
     costs.add_source(3, model("drafter 1", device="another"))
     assert costs.draft_ns((1,) * 4, 1, 100, overlapped=0) is None
@@ -234,24 +233,8 @@ def test_a_target_without_drafters_is_known_by_itself():
     assert costs_of(1).pairs() == {}, "nothing is known"
 
 
-# -- acceptance -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", [1, 2])
-def test_acceptance_is_that_of_the_source_that_drafted(source):
-    costs = costs_of(1, 2)
-    answer = Answer(
-        [], num_drafts=4, num_draft_tokens=16, num_accepted_tokens=12, num_refused_tokens=3
-    )
-    for _ in range(50):
-        costs.verified(step_of(4, 4, 4, 4, source=source), answer, timing(0, 1_000))
-    assert costs.of_source(source).acceptance.mean() == pytest.approx(0.8, abs=0.02)
-    assert costs.of_source(3 - source).acceptance.mean() == 0.5
-
-
-def test_a_step_whose_drafts_did_not_come_says_nothing_of_acceptance():
+def test_a_step_whose_drafts_did_not_come_fed_only_committed_tokens():
     costs = costs_of(1)
     costs.verified(step_of(4, 4, 4, 4), Answer([]), timing(0, 1_000))
     costs.settle()
-    assert costs.of_source(1).acceptance.mean() == 0.5
     assert costs.verify_ns(4, 4, 400, overlapped=0) == pytest.approx(1_000)

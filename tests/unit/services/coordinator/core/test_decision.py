@@ -6,6 +6,7 @@ import pytest
 
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.decision import Decision
+from minedraft.services.coordinator.core.estimator import Estimator
 from minedraft.services.coordinator.core.step_view import (
     DecodingSequence,
     Limits,
@@ -19,6 +20,7 @@ VIEW = StepView(
     prefilling=[PrefillingSequence(9, 9), PrefillingSequence(7, 3)],
     limits=Limits(4, 8, 100, 100),
     costs=Costs(),
+    estimator=Estimator(),
     num_free_blocks=0,
     block_size=4,
     most_draft_tokens=[3, 0],

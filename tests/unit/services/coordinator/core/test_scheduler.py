@@ -9,6 +9,7 @@ from minedraft.prefix import PrefixCache
 from minedraft.services.coordinator.core.costs import Costs
 from minedraft.services.coordinator.core.decider import Decider
 from minedraft.services.coordinator.core.decision import Decision
+from minedraft.services.coordinator.core.estimator import Estimator
 from minedraft.services.coordinator.core.request import Event, Phase, Request
 from minedraft.services.coordinator.core.scheduler import Scheduler
 from minedraft.services.coordinator.core.step import Step
@@ -85,7 +86,7 @@ def schedule(members, limits=LIMITS, pool=None, policy=None):
     decider = Decider("fixed", PolicyOptions())
     if policy is not None:
         decider._policy = policy
-    return Scheduler(decider, pool or Pool(), Costs()).schedule(0, members, limits)
+    return Scheduler(decider, pool or Pool(), Costs(), Estimator()).schedule(0, members, limits)
 
 
 def test_a_decoding_row_feeds_its_last_token_and_its_drafts():

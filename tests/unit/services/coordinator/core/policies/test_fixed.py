@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from minedraft.services.coordinator.core.costs import Costs
+from minedraft.services.coordinator.core.estimator import Estimator
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.step_view import (
     DecodingSequence,
@@ -19,6 +20,7 @@ def test_everybody_drafts_what_was_asked_for_and_prompts_share_the_budget():
         prefilling=[PrefillingSequence(9, 9), PrefillingSequence(7, 3)],
         limits=LIMITS,
         costs=Costs(),
+        estimator=Estimator(),
         num_free_blocks=0,
         block_size=4,
         most_draft_tokens=[4, 0],

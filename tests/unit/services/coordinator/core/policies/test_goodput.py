@@ -23,8 +23,8 @@ def test_k_falls_with_the_size_of_the_batch():
 
 
 def test_a_drafter_that_is_hardly_ever_right_drafts_nothing_but_a_probe():
-    costs = known_costs(draft_ms=(10.0, 0.1), acceptance=0.05)
-    policy, view = Goodput(PolicyOptions()), view_of(4, costs=costs)
+    costs = known_costs(draft_ms=(10.0, 0.1))
+    policy, view = Goodput(PolicyOptions()), view_of(4, costs=costs, acceptance=0.05)
     ks = [k_of(policy, view) for _ in range(2 * PROBE_STEPS)]
     assert ks.count(0) == 2 * PROBE_STEPS - 2
     assert ks.count(1) == 2
