@@ -18,15 +18,17 @@ class Counters(admin.Counters):
     """What the coordinator has done; `accepted <= draft tokens` always holds.
 
     Args:
-        max_draft_tokens: Largest k.
+        totals: Where some begin; the others begin at 0.
     """
 
     __slots__ = ("_rows_by_accepted", "_rows_by_drafted")
 
-    def __init__(self, max_draft_tokens: int = MAX_DRAFT_TOKENS) -> None:
+    def __init__(self, **totals: int) -> None:
         super().__init__()
-        self._rows_by_drafted = [0] * (max_draft_tokens + 1)
-        self._rows_by_accepted = [0] * (max_draft_tokens + 1)
+        for name, total in totals.items():
+            setattr(self, name, total)
+        self._rows_by_drafted = [0] * (MAX_DRAFT_TOKENS + 1)
+        self._rows_by_accepted = [0] * (MAX_DRAFT_TOKENS + 1)
 
     def snapshot(self) -> admin.Counters:
         """Copy them for an operator."""
