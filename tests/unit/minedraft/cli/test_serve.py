@@ -15,10 +15,11 @@ from minedraft.cli.cluster import (
     ClusterSpec,
     coordinator_settings,
     drafter_settings,
+    gateway_settings,
     verifier_settings,
 )
 from minedraft.cli.roles import config_class
-from minedraft.cli.serve import build_mode, called_as, find_models
+from minedraft.cli.serve import build_mode, called_as, check_http, curl_line, find_models
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_ROWS
 from minedraft.security.config import SecurityConfig
@@ -44,6 +45,27 @@ def test_what_is_no_address_is_refused_before_anything_else(minedraft, listen):
     result = minedraft("serve", "--target", "/nowhere", "--listen", listen)
     assert result.exit_code == 1
     assert f"listen='{listen}': want host:port" in result.stderr
+
+
+def test_a_gateway_that_cannot_be_is_refused_before_models_are_loaded(monkeypatch, held_port):
+    plain = SecurityConfig()
+    check_http("127.0.0.1:0", plain)
+    for http in ("8000", "0.0.0.0:8000", f"127.0.0.1:{held_port}"):
+        with pytest.raises(ConfigError, match="http="):
+            check_http(http, plain)
+    monkeypatch.setattr(serve_module.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"minedraft\[gateway\]"):
+        check_http("127.0.0.1:0", plain)
+
+
+def test_the_line_to_try_has_what_the_port_asks_for():
+    line = curl_line("127.0.0.1:8000", SecurityConfig())
+    assert line.startswith("curl http://127.0.0.1:8000/v1/completions -H")
+    secured = SecurityConfig(tls_cert="c", tls_key="k", tls_ca="a b", token_file="t")
+    line = curl_line("127.0.0.1:8000", secured)
+    assert "curl https://" in line
+    assert "--cacert 'a b'" in line
+    assert "Authorization: Bearer" in line
 
 
 def test_the_command_to_type_is_the_one_that_was_called(tmp_path, monkeypatch):
@@ -188,7 +210,9 @@ def test_what_a_spec_says_reaches_every_process_it_concerns():
     assert (drafter.model, drafter.cpus, drafter.kind) == ("draft", "2", "synthetic")
     assert (coordinator.tokenizer, coordinator.listen) == ("target", "127.0.0.1:7")
     assert (coordinator.link, coordinator.num_draft_tokens) == ("grpc", 2)
-    assert {config.security for config in (verifier, drafter, coordinator)} == {security}
+    gateway = built("gateway", gateway_settings(replace(spec, http="127.0.0.1:8"), "127.0.0.1:7"))
+    assert (gateway.listen, gateway.coordinator) == ("127.0.0.1:8", "127.0.0.1:7")
+    assert {config.security for config in (verifier, drafter, coordinator, gateway)} == {security}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +239,7 @@ def test_the_drafters_cores_are_lent_where_the_coordinator_chooses_shapes(change
         ("verifier", verifier_settings),
         ("drafter", drafter_settings),
         ("coordinator", lambda spec: coordinator_settings(spec, "v:1", ("d:1",))),
+        ("gateway", lambda spec: gateway_settings(spec, "c:1")),
     ],
 )
 def test_every_setting_a_process_is_given_is_one_of_its_options(role, settings):
@@ -247,7 +272,7 @@ async def test_the_death_of_a_service_is_told_though_trials_are_under_way(monkey
     class Dying:
         """A cluster of which one process dies while another one is measured."""
 
-        address, log_dir = "127.0.0.1:7", "logs"
+        address, http_address, log_dir = "127.0.0.1:7", "", "logs"
         is_measuring = asyncio.Event()
 
         def __init__(self, _spec):
