@@ -32,9 +32,9 @@ class Tokens:
     def __init__(self, *, as_ids: bool) -> None:
         self._as_ids = as_ids
 
-    def name(self, token_id: int, token_bytes: bytes | None) -> str:
+    def name(self, token_id: int, token_bytes: bytes) -> str:
         """Return the text of a token; bytes that are no text have replacement characters."""
-        if self._as_ids or token_bytes is None:
+        if self._as_ids or not token_bytes:  # no text: a client would take it for nothing
             return f"token_id:{token_id}"
         return token_bytes.decode("utf-8", "replace")
 
@@ -60,7 +60,7 @@ class CompletionLogprobs:
             "text_offset": [],
         }
         for entry in entries:
-            name = self._tokens.name(entry.token_id, _bytes_of(entry))
+            name = self._tokens.name(entry.token_id, entry.token_bytes)
             logprob = finite(entry.logprob)
             top = {
                 self._tokens.name(token_id, _top_bytes(entry, place)): finite(value)
@@ -82,7 +82,7 @@ def chat_logprobs(tokens: Tokens, entries: Sequence[TokenLogprobs]) -> dict[str,
 
 
 def _chat_entry(tokens: Tokens, entry: TokenLogprobs) -> dict[str, Any]:
-    own = _chat_token(tokens, entry.token_id, entry.logprob, _bytes_of(entry))
+    own = _chat_token(tokens, entry.token_id, entry.logprob, entry.token_bytes)
     top = [
         _chat_token(tokens, token_id, logprob, _top_bytes(entry, place))
         for place, (token_id, logprob) in enumerate(entry.top)
@@ -93,19 +93,14 @@ def _chat_entry(tokens: Tokens, entry: TokenLogprobs) -> dict[str, Any]:
 
 
 def _chat_token(
-    tokens: Tokens, token_id: int, logprob: float, token_bytes: bytes | None
+    tokens: Tokens, token_id: int, logprob: float, token_bytes: bytes
 ) -> dict[str, Any]:
     return {
         "token": tokens.name(token_id, token_bytes),
         "logprob": finite(logprob),
-        "bytes": None if token_bytes is None else list(token_bytes),
+        "bytes": list(token_bytes) or None,
     }
 
 
-def _bytes_of(entry: TokenLogprobs) -> bytes | None:
-    return getattr(entry, "token_bytes", None)
-
-
-def _top_bytes(entry: TokenLogprobs, place: int) -> bytes | None:
-    found = getattr(entry, "top_bytes", ())
-    return found[place] if place < len(found) else None
+def _top_bytes(entry: TokenLogprobs, place: int) -> bytes:
+    return entry.top_bytes[place] if place < len(entry.top_bytes) else b""

@@ -15,15 +15,16 @@ from starlette.middleware.cors import CORSMiddleware
 import minedraft
 from minedraft.errors import MineDraftError, WorkerUnavailableError
 from minedraft.services.gateway.answer import Answer
-from minedraft.services.gateway.asked import read_chat, read_completion
+from minedraft.services.gateway.asked import read_chat, read_completion, read_messages
+from minedraft.services.gateway.body import Body, parse, refuse
 from minedraft.services.gateway.documents import CHAT, COMPLETION, ERRORS
 from minedraft.services.gateway.refusal import BUG, Refusal, refusal_of
+from minedraft.services.gateway.request_body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minedraft.services.gateway.asked import Asked
-    from minedraft.services.gateway.body import Body
     from minedraft.services.gateway.site import Site
     from minedraft.types import ModelInfo
 
@@ -68,6 +69,8 @@ def build(site: Site) -> FastAPI:
         ("/ping", endpoints.health, _SERVER),
         ("/version", endpoints.version, _SERVER),
         ("/load", endpoints.load, _SERVER),
+        ("/metrics", endpoints.metrics, _SERVER),
+        ("/tokenizer_info", endpoints.tokenizer_info, _GENERATION),
     ):
         app.add_api_route(
             path,
@@ -75,6 +78,18 @@ def build(site: Site) -> FastAPI:
             methods=["GET"],
             tags=[tag],
             operation_id=path.strip("/").partition("{")[0].replace("/", "_") or None,
+            response_model=None,
+        )
+    for path, text_endpoint in (
+        ("/tokenize", endpoints.tokenize),
+        ("/detokenize", endpoints.detokenize),
+    ):
+        app.add_api_route(
+            path,
+            text_endpoint,
+            methods=["POST"],
+            tags=[_GENERATION],
+            responses=ERRORS,
             response_model=None,
         )
     app.add_exception_handler(HTTPException, _http_error)
@@ -124,6 +139,55 @@ class _Endpoints:
     async def load(self) -> Response:
         """Return how many generation requests run here."""
         return _json(200, {"server_load": self._site.num_busy})
+
+    async def metrics(self) -> Response:
+        """Return the coordinator's metrics in Prometheus' text format."""
+        text = await self._site.upstream.client.metrics()
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def tokenizer_info(self) -> Response:
+        """Describe the target's tokenizer."""
+        info = await self._site.upstream.client.tokenizer_info()
+        return _json(200, {"tokenizer_class": "minedraft", "chat_template": info.chat_template,
+                           "vocab_size": info.vocab_size, **info.named_tokens})  # fmt: skip
+
+    async def tokenize(self, request: Request) -> Response:
+        """Turn a text or a chat into token ids, as a generation would."""
+        body = await self._body(request)
+        client = self._site.upstream.client
+        if body.has("messages"):
+            ids = await client.tokenize(messages=read_messages(body.raw("messages")))
+        else:
+            text = body.text("prompt")
+            if text is None:
+                refuse("prompt", None, "a text, or messages")
+            ids = await client.tokenize(
+                text,
+                add_special_tokens=body.flag("add_special_tokens", default=True),
+                parse_special_tokens=body.flag("parse_special_tokens", default=True),
+            )
+        most = self._site.upstream.facts.target.model.max_model_len
+        return _json(200, {"tokens": ids, "count": len(ids), "max_model_len": most})
+
+    async def detokenize(self, request: Request) -> Response:
+        """Turn token ids into text."""
+        body = await self._body(request)
+        return _json(
+            200, {"prompt": await self._site.upstream.client.detokenize(body.ids("tokens"))}
+        )
+
+    async def _body(self, request: Request) -> Body:
+        config = self._site.config
+        self._site.check_open()
+        raw = await read_body(
+            request.scope,
+            request.receive,
+            max_bytes=config.max_body_bytes,
+            timeout_s=config.slow_reader_s,
+        )
+        body = parse(raw)
+        self._site.upstream.facts.check_name(body.text("model"))
+        return body
 
     def _model(self, name: str) -> dict[str, Any]:
         facts = self._site.upstream.facts

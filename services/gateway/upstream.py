@@ -120,8 +120,9 @@ class Upstream:
         """Check that a request could be served now.
 
         Raises:
-            MineDraftError: there is no coordinator, or it has no verifier.
+            MineDraftError: there is no coordinator, it has no verifier, or the model is not known.
         """
+        _ = self.facts
         await self.client.model_info()
 
     async def run(self) -> None:

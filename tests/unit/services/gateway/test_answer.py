@@ -437,7 +437,7 @@ async def _read_all(http, body):
 
 
 LOGPROBS = (
-    TokenLogprobs(1, -0.5, ((1, -0.5), (2, -1.25))),
+    TokenLogprobs(1, -0.5, ((1, -0.5), (2, -1.25)), b"a", (b"a", "é".encode())),
     TokenLogprobs(3, -math.inf, ((1, -0.5), (2, -1.25))),
 )
 
@@ -450,7 +450,8 @@ async def test_logprobs_of_a_completion_hold_the_emitted_token(http, fake):
     told = (await http.post(COMPLETIONS, json=body)).json()["choices"][0]["logprobs"]
     assert told["token_logprobs"] == [-0.5, -9999.0]
     assert len(told["tokens"]) == len(told["text_offset"]) == 2
-    assert told["text_offset"][0] == 0
+    assert told["tokens"] == ["a", "token_id:3"]
+    assert told["text_offset"] == [0, 1]
     for token, logprob, top in zip(
         told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True
     ):
@@ -470,6 +471,7 @@ async def test_logprobs_of_a_chat(http, fake):
     assert [entry["logprob"] for entry in told] == [-0.5, -9999.0]
     assert [len(entry["top_logprobs"]) for entry in told] == [2, 3]
     assert told[1]["top_logprobs"][2]["logprob"] == -9999.0
+    assert told[0]["top_logprobs"][1] == {"token": "é", "logprob": -1.25, "bytes": [195, 169]}
 
 
 async def test_every_sampling_field_reaches_the_coordinator(http, fake):

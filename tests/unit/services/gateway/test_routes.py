@@ -53,6 +53,32 @@ async def test_health_is_whether_a_request_could_be_served(http, fake):
     assert (await http.get("/version")).json() == {"version": minedraft.__version__}
 
 
+async def test_texts_and_ids_without_a_generation(http, fake):
+    told = (await http.post("/tokenize", json={"prompt": "ab"})).json()
+    assert told == {"tokens": [0, 97, 98], "count": 3, "max_model_len": 4096}
+    body = {"prompt": "ab", "add_special_tokens": False}
+    assert (await http.post("/tokenize", json=body)).json()["tokens"] == [97, 98]
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    assert (await http.post("/tokenize", json=body)).json()["tokens"] == [117, 97]
+    assert (await http.post("/detokenize", json={"tokens": [5, 6]})).json() == {"prompt": "w5 w6 "}
+    for path, body, param in (
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": 3}, "prompt"),
+        ("/detokenize", {"tokens": ["a"]}, "tokens"),
+    ):
+        answered = await http.post(path, json=body)
+        assert answered.status_code == 400
+        assert answered.json()["error"]["param"] == param
+    assert (await http.get("/tokenizer_info")).json()["eos_token"] == "</s>"
+    assert not fake.requests
+
+
+async def test_metrics_are_the_coordinators(http):
+    answered = await http.get("/metrics")
+    assert answered.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "minedraft_up 1.0" in answered.text
+
+
 async def test_load_counts_what_runs(http, fake):
     assert (await http.get("/load")).json() == {"server_load": 0}
     fake.gate = asyncio.Event()
