@@ -253,8 +253,8 @@ class Shaper:
     def observe(self, step: Step, answer: Answer, timing: StepTiming) -> None:
         """Learn from a verify step."""
         self._num_steps += 1
-        # Of a row that drafts and of which nothing was chosen no draft is kept: that is its price.
-        num_rows = answer.num_offered if step.is_selected else answer.num_drafts
+        # With scores the verifier may choose none of a row's drafts: it drafted all the same.
+        num_rows = answer.num_offered if step.score else answer.num_drafts
         if num_rows:
             keep = max(1 - num_rows / _MEMORY_ROWS, 0.0)
             self._accepted = self._accepted * keep + answer.num_accepted_tokens

@@ -32,8 +32,6 @@ class Step:
     """Draft source whose drafts it waits for; 0: none."""
     score: Score = Score.NONE
     """What the drafter is asked to say of each draft."""
-    is_selected: bool = False
-    """Whether the verifier chooses among its drafts: not all that come are verified."""
     is_wide: bool = False
     """Whether it computes on the verifier's spare threads too."""
     is_drafted: bool = False

@@ -99,6 +99,14 @@ def test_an_answer_is_summed_up_over_all_rows_and_paired_with_those_that_live():
     assert read.num_broken_rows == 0
 
 
+def test_rows_of_whose_drafts_none_was_verified_were_offered():
+    live = request(*DECODING), request(*DECODING)
+    none, some = RowResult(RowId(1), 3, (7,)), RowResult(RowId(2), 3, (7, 8), 1, 1)
+    result = replace(answer(none, some, RowResult(RowId(9), 30, (1,))), num_stale_drafts=1)
+    read = read_answer(step_of(*live), result, VOCAB)
+    assert (read.num_drafts, read.num_offered) == (1, 2)
+
+
 def test_rows_that_cannot_go_on_and_chunks_of_prompts_have_no_drafts():
     error = RowResult(RowId(1), 3, (), error=RowError.NON_FINITE)
     chunk = RowResult(RowId(2), 3, ())

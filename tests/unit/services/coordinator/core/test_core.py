@@ -350,12 +350,12 @@ def answer_to(model: CoreModel, **changes) -> VerifyResult:
 def test_an_answer_that_makes_no_sense_commits_and_counts_nothing(changes):
     model = CoreModel(SD)
     result = answer_to(model, **changes)
-    before = replace(model.core.counters)
+    before = model.core.counters.snapshot()
     request = model.core.requests[RequestId("r0")]
     length, steps = request.num_tokens, request.stats.num_steps
     with pytest.raises(ProtocolError):
         model.core.apply(result, model._keep)
-    assert replace(model.core.counters) == before
+    assert model.core.counters.snapshot() == before
     assert (request.num_tokens, request.stats.num_steps) == (length, steps)
     model.lose_verifier()  # what the engine does next
     model.bring_verifier_up()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from minedraft.plans import StepTiming
+from minedraft.plans import Score, StepTiming
 from minedraft.services.coordinator.core.answers import Answer
 from minedraft.services.coordinator.core.shaper import (
     CATCH_UP_STEPS,
@@ -297,6 +297,16 @@ def test_what_is_known_counts_at_once_when_auto_is_set_again():
     run(shaper, 3)
     shaper.set_mode(PSD)
     assert run(shaper, 1) == [Shape(1, 0)]
+
+
+@pytest.mark.parametrize(("score", "want"), [(Score.NONE, 3.0), (Score.MARGIN, 1.5)])
+def test_rows_that_drafted_count_though_none_of_their_drafts_was_chosen(score, want):
+    shaper = Shaper(PSD, Costs(**FLAT))
+    step = Step(1, 0, {}, dict.fromkeys(range(8), 4), 8, source=1, score=score)
+    answer = Answer([], num_drafts=4, num_accepted_tokens=12, num_offered=8)
+    for _ in range(40):
+        shaper.observe(step, answer, StepTiming(total_ns=100))
+    assert shaper.num_accepted == pytest.approx(want)
 
 
 def test_sizes_share_the_slots():
