@@ -12,9 +12,9 @@ from minedraft.errors import ConfigError
 from minedraft.plans import MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.types import Acceptance
 
-POLICIES: Final = ("fixed", "schedule", "goodput")
+POLICIES: Final = ("fixed", "schedule", "goodput", "tetris", "adaspec", "dspark", "wcs")
 """What `--policy` takes."""
-SELECTING: Final[frozenset[str]] = frozenset()
+SELECTING: Final = frozenset({"tetris", "adaspec", "dspark", "wcs"})
 """Those that have the verifier choose among drafts by their scores."""
 MAX_RANGES: Final = 64
 """Of a schedule."""

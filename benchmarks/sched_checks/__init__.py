@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sched_checks import before, caches, changes, reality, scores, shapes, simulated
+from sched_checks import (
+    before,
+    caches,
+    changes,
+    policies,
+    policies_real,
+    reality,
+    scores,
+    shapes,
+    simulated,
+)
 from sched_checks.check import Check
 
 if TYPE_CHECKING:
@@ -92,6 +102,36 @@ CHECKS: Mapping[str, Check] = {
         simulated.speed,
         simulated.speed_lines,
         ("100,000 simulated steps of 2 x 8 with the real core",),
+    ),
+    "policy_fixed": Check(
+        policies.against_fixed,
+        policies.against_fixed_lines,
+        ("simulated: wcs over the best fixed k, steady and over a load ramp",),
+    ),
+    "policy_mixed": Check(
+        policies.mixed,
+        policies.mixed_lines,
+        ("simulated, half at 0.9, half at 0.3: wcs over the best fixed k",),
+    ),
+    "policy_block": Check(
+        policies.block,
+        policies.block_lines,
+        ("simulated block drafter, saturated: wcs over dspark; drafted and never verified",),
+    ),
+    "policy_slo": Check(
+        policies.slo,
+        policies.slo_lines,
+        ("simulated arrivals: rate at which 95 % keep the SLO, wcs over dspark",),
+    ),
+    "policy_real": Check(
+        policies_real.measure,
+        policies_real.lines,
+        ("half at 0.9, half at 0.3, and all alike, on services: wcs over the best fixed k",),
+    ),
+    "policy_cost": Check(
+        before.policy_cost,
+        before.policy_cost_lines,
+        ("planning at 2 x 32, wcs over fixed",),
     ),
     "plan_cost": Check(
         before.plan_cost,

@@ -59,6 +59,25 @@ def plan_cost_lines(report: Report) -> Iterator[Line]:
         yield Line(text, found["ratio"], 0.7, detail=detail)
 
 
+def policy_cost() -> Report:
+    """CPU time of planning and committing under `wcs`, in turns with `fixed`."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run(
+            [
+                sys.executable, str(HERE / "benchmarks" / "plan_cost.py"), str(HERE),
+                "--policy", "wcs", "--rounds", "20", "--json", file.name,
+            ],
+            check=True,
+        )  # fmt: skip
+        found: Report = json.loads(Path(file.name).read_text(encoding="utf-8"))
+    return found
+
+
+def policy_cost_lines(report: Report) -> Iterator[Line]:
+    detail = f"{report['new']:.1f} over {report['base']:.1f} us per row"
+    yield Line("planning at 2 x 32, wcs over fixed", report["ratio"], 1.5, detail=detail)
+
+
 def memory() -> Report:
     """Resident memory of the coordinator after 2,000 requests, here and there."""
     with checkout(BEFORE) as other:

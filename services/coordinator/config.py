@@ -52,7 +52,7 @@ class CoordinatorConfig:
     shape: str = "auto"
     """auto: begin so, then as measured costs say, for as many requests at once. fixed: stay so."""
     policy: str = "fixed"
-    """Decides within k how much each step drafts and verifies: fixed, schedule, goodput."""
+    """Decides within k: fixed, schedule, goodput, tetris, adaspec, dspark, wcs."""
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     assignment: str = ASSIGNMENTS[0]
     """balanced: batches stay equally large. paper: MineDraft's own rules, with `--shape fixed`."""

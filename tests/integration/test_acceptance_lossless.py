@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import pytest
 import torch
 
 from minedraft.model.sampling import Position, SamplingRow, distributions
-from minedraft.types import Acceptance, RowParams
+from minedraft.policy_options import PolicyOptions
+from minedraft.selection import Scored, Selection, select
+from minedraft.services.coordinator.core.estimator import Estimator
+from minedraft.services.coordinator.core.policy import POLICIES, policy_named
+from minedraft.services.coordinator.core.request import Request
+from minedraft.services.coordinator.core.step_view import DecodingSequence, Limits, StepView
+from minedraft.types import Acceptance, RequestId, RowId, RowParams
 from tests.chi_square import assert_drawn_from
-from tests.toy_pair import PROMPT, Toy, exact_law, index_of, open_rows, verify
+from tests.toy_pair import PROMPT, Toy, exact_law, history, index_of, open_rows, verify
+from tests.unit.services.coordinator.core.policies.views import SOURCE, known_costs
 
 TARGET = Toy()
 DRAFTER = TARGET.near(0.8)
@@ -103,6 +113,77 @@ def test_the_same_pick_is_not_lossless_under_rejection():
     verify(target, rows, *zip(*admitted, strict=True), Acceptance.REJECTION)
     ones = sum(row.output_token_ids[0] for row in rows)
     assert_drawn_from([N - ones, ones], [0.7, 0.3])
+
+
+# -- policies ---------------------------------------------------------------------------------
+
+POLICY_OPTIONS = PolicyOptions(
+    num_speculative_tokens_per_batch_size="[[1, 4, 1], [5, 8, 3]]", tetris_extra_proposals=1
+)
+
+
+@functools.cache
+def known_costs_once():
+    return known_costs(verify_ms=(10.0, 1.0), draft_ms=(0.5, 0.01))
+
+
+def decided(policy, rows, k):
+    """What a policy says of a batch of toy rows, some of which have drafted before."""
+    limits = Limits(k + 1, 64, 1000, 1000, source=SOURCE, num_batches=2)
+    requests = []
+    for index, row in enumerate(rows):
+        request = Request(RequestId(f"r{index}"), PROMPT, row.params, 8, row_id=RowId(index + 1))
+        request.acceptance.observe(index % 5, (index + 1) % 3)
+        requests.append(request)
+    view = StepView(
+        batch=0,
+        decoding=[DecodingSequence(10, k, 20, 64, 0.7) for _ in rows],
+        prefilling=[],
+        limits=limits,
+        costs=known_costs_once(),
+        estimator=Estimator(),
+        num_free_blocks=100,
+        block_size=16,
+        most_draft_tokens=[limits.num_draft_tokens] * len(rows),
+        members=requests,
+    )
+    return policy.choose(view).bounded_by(view)
+
+
+def surprisals(row, draft):
+    """-log q of each draft, as the drafter drew it."""
+    found = []
+    for index, token in enumerate(draft):
+        logits = DRAFTER.logits([history(row, draft[:index])])
+        ((ids, q),) = distributions(logits, [Position(row, draft[:index])])
+        found.append(-math.log(dict(zip(ids.tolist(), q.tolist(), strict=True))[token]))
+    return found
+
+
+@pytest.mark.parametrize("uncoupled", [None, 10**9])
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_no_policy_changes_the_law_of_what_is_emitted(name, uncoupled):
+    """Each chooses among drafts by what is known of their own tokens: coupled, that is lossless."""
+    policy = policy_named(name, POLICY_OPTIONS)
+    rows = rows_of({"temperature": 1.0})
+    num_cut = 0
+    while live := [r for r in rows if len(r.output_token_ids) < 2]:
+        for start in range(0, len(live), 64):
+            batch = live[start : start + 64]
+            decision = decided(policy, batch, 3)
+            ks = decision.num_draft_tokens
+            drafts, _ = DRAFTER.draft(batch, ks, uncoupled_seed=uncoupled)
+            if decision.score:
+                scored = [
+                    Scored(index, 2, surprisals(row, draft))
+                    for index, (row, draft) in enumerate(zip(batch, drafts, strict=True))
+                ]
+                chosen = select(scored, Selection(decision.budget, 0, decision.curves))
+                num_cut += sum(map(len, drafts)) - sum(chosen)
+                drafts = [draft[:n] for draft, n in zip(drafts, chosen, strict=True)]
+            verify(TARGET, batch, drafts)
+    assert_law(rows, RowParams(temperature=1.0))
+    assert (num_cut > 0) == (name in {"tetris", "adaspec", "dspark"}) or name == "wcs"
 
 
 def first_step(rule, setting) -> tuple[list, torch.Tensor, torch.Tensor]:

@@ -69,6 +69,8 @@ class SourceCosts:
         self.recent_ns: deque[int] = deque(maxlen=_NUM_RECENT_DRAFTS)
         """Durations of the last steps with drafts; a warm-up or a prefill is none."""
         self.last: _Drafted | None = None
+        self.sends_scores: bool | None = None
+        """Whether its last drafts of which scores were asked had any; None: none were asked."""
 
 
 _NO_SOURCE = SourceCosts(DraftLeg())
@@ -191,7 +193,9 @@ class Costs:
         rows_per_depth: tuple[int, ...] = ()
         if step is not None and step.score:
             rows_per_depth = per_depth(len(row.scores) for row in result.rows)
-        elif step is not None:
+            if result.num_draft_tokens:
+                costs.sends_scores = bool(rows_per_depth)
+        if step is not None and not rows_per_depth:
             rows_per_depth = per_depth(step.num_draft_tokens.values())
         if sum(rows_per_depth) == result.num_draft_tokens:  # else some rows drafted less
             costs.last = _Drafted(

@@ -35,7 +35,7 @@ class Decider:
         self.name = name
         self._options = options
         self._policy = policy_named(name, options)
-        self._mean_k = 0.0
+        self._mean_k = self._mean_budget = 0.0
         self._num_steps = 0
 
     def set(self, name: str) -> None:
@@ -45,7 +45,7 @@ class Decider:
             ConfigError: there is none of this name, or it lacks a setting.
         """
         self._policy, self.name = policy_named(name, self._options), name
-        self._mean_k, self._num_steps = 0.0, 0
+        self._mean_k, self._mean_budget, self._num_steps = 0.0, 0.0, 0
 
     def check(self, mode: Mode, *, acceptance: str, max_draft_tokens: int) -> None:
         """Check that the policy of a mode can be here.
@@ -91,8 +91,11 @@ class Decider:
             self._num_steps += 1
             weight = max(_WEIGHT, 1 / self._num_steps)
             self._mean_k += weight * (sum(ks) / len(ks) - self._mean_k)
+            if decision.score or decision.budget is not None:
+                budget = sum(ks) if decision.budget is None else decision.budget
+                self._mean_budget += weight * (budget - self._mean_budget)
         return decision
 
     def status(self) -> PolicyStatus:
         """What it decided lately."""
-        return PolicyStatus(self.name, self._policy.note, self._mean_k)
+        return PolicyStatus(self.name, self._policy.note, self._mean_k, self._mean_budget)

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minedraft.plans import Score
+from minedraft.selection import NO_CURVES
+
 if TYPE_CHECKING:
+    from minedraft.selection import Curves
     from minedraft.services.coordinator.core.step_view import StepView
 
 
@@ -23,6 +27,14 @@ class Decision:
     """Most prompt tokens to feed of each member that prefills."""
     prefill_budget_tokens: int
     """Most prompt tokens of all members together; they get it oldest first."""
+    score: Score = Score.NONE
+    """What the drafter says of each draft."""
+    budget: int | None = None
+    """Drafts that are verified at the most, all members together, the likeliest; None: all."""
+    stop_below: float = 0.0
+    """A member stops after its first draft whose survival is under this; 0: it does not."""
+    curves: Curves = NO_CURVES
+    """From scores to survivals."""
 
     @classmethod
     def drafting(cls, view: StepView, num_draft_tokens: list[int] | None) -> Decision:
@@ -44,4 +56,8 @@ class Decision:
                 for num_tokens, member in zip(self.num_prefill_tokens, view.prefilling, strict=True)
             ],
             min(self.prefill_budget_tokens, view.limits.prefill_budget_tokens),
+            self.score,
+            self.budget,
+            self.stop_below,
+            self.curves,
         )

@@ -64,6 +64,13 @@ class DraftHistory:
         """Whether outcomes come: those of the verifier are not needed."""
         return self.num_unlabelled < MAX_UNLABELLED
 
+    def last_scores(self, source: int, score: int) -> Sequence[float]:
+        """Scores of the last drafts of a source; empty: they have their outcome, or none came."""
+        last = next(reversed(self._waiting.values()), None)
+        if last is None or (last.source, last.score) != (source, score):
+            return ()
+        return last.scores
+
     def wait(self, drafts: Waiting) -> None:
         """Remember drafts until their outcome comes."""
         waiting = self._waiting
@@ -138,8 +145,10 @@ class DraftHistory:
         ratio = own * (1.0 - mean) / ((1.0 - own) * mean)
         last, num_seen = len(rates) - 1, len(self._kept) if self.is_labelled else 0
         survival, found = 1.0, []
+        lowest = 1.0
         for position in range(num_positions):
-            rate = rates[min(last, position)]
+            # Deep positions are those of requests that are often right: what rises there is theirs.
+            rate = lowest = min(rates[min(last, position)], lowest)
             odds = ratio * rate
             rate = odds / (odds + 1.0 - rate)
             if position < num_seen:

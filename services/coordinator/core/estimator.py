@@ -179,7 +179,9 @@ class Estimator:
             Of each, the probability that it and all before it stand; 0..1, never rising.
         """
         group = temperature_class(request.params.temperature)
-        rates, mean = self._rates(epoch, group)
+        rates, _ = self._rates(epoch, group)
+        # Of first drafts every request makes as many; the mean is that of those that draft long.
+        mean = min(max(rates[0], _LEAST), _MOST)
         history, own = request.history or NO_HISTORY, request.acceptance.mean(mean)
         return history.forecast(own, rates, mean, num_positions)
 

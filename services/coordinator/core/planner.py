@@ -169,6 +169,7 @@ class Planner:
             num_draft_tokens=rows.num_draft_tokens,
             num_behind=rows.num_behind,
             source=limits.source if any(rows.num_draft_tokens.values()) else 0,
+            score=rows.score,
         )
         has_spare = verifier.num_spare_threads > 0
         step.is_wide = has_spare and self._shaper.shape.is_wide and not step.source
@@ -201,6 +202,8 @@ class Planner:
             opens=tuple(rows.draft_opens),
             closes=self._table.take_drafter_closes(drafter.source_id),
             max_catch_up_tokens=rows.max_catch_up_tokens,
+            score=rows.score,
+            stop=rows.stop,
         )
 
     def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
@@ -213,6 +216,7 @@ class Planner:
             closes=self._table.take_verifier_closes(),
             draft_timeout_ns=self._costs.draft_timeout_ns(step.source, self._num_ahead(step)),
             is_wide=step.is_wide,
+            selection=rows.selection,
         )
 
     def _num_ahead(self, step: Step) -> int:

@@ -6,9 +6,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from minedraft.policy_options import check_policy
+from minedraft.services.coordinator.core.policies.adaspec import AdaSpec
+from minedraft.services.coordinator.core.policies.dspark import DSpark
 from minedraft.services.coordinator.core.policies.fixed import Fixed
 from minedraft.services.coordinator.core.policies.goodput import Goodput
 from minedraft.services.coordinator.core.policies.schedule import Schedule
+from minedraft.services.coordinator.core.policies.tetris import Tetris
+from minedraft.services.coordinator.core.policies.wcs import Wcs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +42,10 @@ POLICIES: Final[Mapping[str, Callable[[PolicyOptions], StepPolicy]]] = MappingPr
         "fixed": Fixed,
         "schedule": Schedule,
         "goodput": Goodput,
+        "tetris": Tetris,
+        "adaspec": AdaSpec,
+        "dspark": DSpark,
+        "wcs": Wcs,
     }
 )
 

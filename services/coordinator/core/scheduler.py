@@ -27,7 +27,7 @@ from minedraft.services.coordinator.core.step_view import (
     most_draft_tokens,
     view_prefilling,
 )
-from minedraft.services.coordinator.core.wire_rows import StepRows, wants_drafts
+from minedraft.services.coordinator.core.wire_rows import StepRows, lags, wants_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,6 +113,8 @@ class Scheduler:
             self._bound_prefill(decision, decoding, limits)
         decodes, prefills = self._allocate(decision, decoding, prefilling)
         step = _write(decodes, prefills, limits)
+        if decision.score:
+            step.choose_by(decision, self._estimator)
         if step.is_feeding:
             self._bound_catch_up(step, decodes, limits)
         return step
@@ -155,6 +157,7 @@ class Scheduler:
             num_free_blocks=blocks.num_free,
             block_size=blocks.block_size,
             most_draft_tokens=most_draft_tokens(decoding, limits),
+            members=decoding,
         )
 
     def _allocate(
@@ -200,9 +203,14 @@ def _write(
     step, source = StepRows(), limits.source
     step.add_decoding(decodes, source)
     for request, k in decodes:
-        if not k and source in request.behind and wants_drafts(request, limits):
-            step.num_behind += 1
-            step.add_catch_up(request, source)
+        if k:
+            continue
+        if source in request.behind:
+            if wants_drafts(request, limits):
+                step.num_behind += 1
+                step.add_catch_up(request, source)
+        elif lags(request, source) and wants_drafts(request, limits):
+            step.add_draft(request, 0, source)
     for request, num_feed in prefills:
         step.add_verify(request, num_feed, 0)
         request.num_computed += num_feed  # a result with tokens sets it anew

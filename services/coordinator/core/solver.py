@@ -27,6 +27,11 @@ LEAST_SURVIVAL: Final = 0.02
 """A draft that is less likely is never worth its place."""
 SPARE: Final = 0.6
 """Drafts over the budget are made while their survival is this share of the last one in it."""
+ROOM: Final = 1.2
+"""What a draft leg counts for that another batch's verify leg hides: where both are about as long,
+each waits for the other in turn, because no two steps are alike."""
+NEARLY: Final = 0.99
+"""Of the best rate: a budget that is near the best one stays if it gives this."""
 _CATCH_UP: Final = 2
 """Tokens that a drafter feeds per row before it drafts: the last one, after a bonus one more."""
 
@@ -95,7 +100,11 @@ class Legs:
     def step_ns(self, num_drafts: int, rows_per_depth: Sequence[int]) -> float | None:
         """Return the time from one step to the next, of any batch; None: unknown."""
         legs = self.ns(num_drafts, rows_per_depth)
-        return None if legs is None else step_ns(self.num_batches, self.num_drafters, *legs)
+        if legs is None:
+            return None
+        verify, draft = legs
+        room = ROOM if self.num_batches > 1 else 1.0
+        return step_ns(self.num_batches, self.num_drafters, verify, draft * room)
 
 
 class Solution(NamedTuple):
@@ -109,6 +118,10 @@ class Solution(NamedTuple):
     """Tokens per ns that are expected of one batch after another."""
     threshold: float
     """Survival of the last draft in the budget; 1 if there is none."""
+    least: float
+    """Survival of the last draft that is made; 1 if there is none."""
+    slowest_ns: float
+    """Time per token that is expected of the slowest row, if there is a bound on it."""
 
 
 @dataclass(slots=True)
@@ -135,7 +148,8 @@ def solve(
         survivals: For each row, the probability that its first draft stands, that its first two
             stand, and so on: as many as it may draft.
         legs: Costs.
-        last_budget: Of the last step; it stays if the best one differs by a row's drafts or less.
+        last_budget: Of the last step; it stays if the best one differs by a row's drafts or less,
+            and it is nearly as fast.
         slo_ns: Longest time per token of the slowest row. If none keeps it: the least there is.
         drafted: Rows per depth that draft in any case; None: those whose drafts are verified, and
             what else costs nothing.
@@ -156,9 +170,58 @@ def solve(
     budget = best.num
     lengths = take(order[:budget], len(survivals))
     threshold = -order[budget - 1][0] if budget else 1.0
+    least = threshold
     if drafted is None and budget and legs.num_batches > 1:
-        _draft_on(lengths, order[budget:], legs, budget, threshold)
-    return Solution(lengths, budget, best.rate, threshold)
+        least = _draft_on(lengths, order[budget:], legs, budget, threshold)
+    return Solution(lengths, budget, best.rate, threshold, least, best.slowest_ns)
+
+
+def solve_depth(
+    survivals: Sequence[Sequence[float]],
+    legs: Legs,
+    depths: Iterable[int],
+    *,
+    last_budget: int | None = None,
+    slo_ns: float = math.inf,
+) -> tuple[Solution, int] | None:
+    """Choose how deep rows draft at the most, too: each further pass of a drafter has its price.
+
+    Along the order of survivals alone, a few rows that are nearly always right would have a pass
+    each made for them before the first drafts of the others are looked at.
+
+    Args:
+        survivals: As of `solve`.
+        legs: Costs.
+        depths: To choose from, each >= 1.
+        last_budget: As of `solve`.
+        slo_ns: As of `solve`.
+
+    Returns:
+        The best solution and its depth; None while a cost is unknown.
+    """
+    best: tuple[Solution, int] | None = None
+    for depth in depths:
+        cut = [row[:depth] for row in survivals]
+        found = solve(cut, legs, last_budget=last_budget, slo_ns=slo_ns)
+        if found is None:
+            return None
+        if best is None or _is_better(found, best[0], slo_ns):
+            best = found, depth
+    if best is None or not best[0].budget or legs.num_batches == 1:
+        return best
+    found, depth = best
+    lengths = [*found.lengths]
+    rest = [draft for draft in ranked(survivals) if draft[2] >= lengths[draft[1]]]
+    least = min(_draft_on(lengths, rest, legs, found.budget, found.threshold), found.least)
+    return found._replace(lengths=lengths, least=least), depth
+
+
+def _is_better(found: Solution, best: Solution, slo_ns: float) -> bool:
+    """Whether a solution keeps the SLO where the other does not, or is faster if both are alike."""
+    keeps, kept = found.slowest_ns <= slo_ns, best.slowest_ns <= slo_ns
+    if keeps != kept:
+        return keeps
+    return found.price > best.price if keeps else found.slowest_ns < best.slowest_ns
 
 
 def ranked(survivals: Sequence[Sequence[float]]) -> list[tuple[float, int, int]]:
@@ -264,7 +327,8 @@ def _best(points: Sequence[_Point], slo_ns: float, last: int | None, row: int) -
         return min(points, key=lambda point: point.slowest_ns)
     best = max(kept, key=lambda point: point.rate)
     if last is not None and abs(best.num - last) <= row:
-        return next((point for point in kept if point.num == last), best)
+        stays = next((point for point in kept if point.num == last), best)
+        return stays if stays.rate >= NEARLY * best.rate else best
     return best
 
 
@@ -285,21 +349,27 @@ def _draft_on(
     legs: Legs,
     budget: int,
     threshold: float,
-) -> None:
-    """Lengthen rows while the draft leg stays beneath the verify leg."""
+) -> float:
+    """Lengthen rows while the draft leg stays beneath the verify leg.
+
+    Returns:
+        Survival of the last draft.
+    """
     depths = [sum(length > depth for length in lengths) for depth in range(max(lengths, default=0))]
-    least = SPARE * threshold
+    last = threshold
     for minus, row, position in rest:
-        if -minus < least:
-            return
+        if -minus < SPARE * threshold:
+            break
         if position < len(depths):
             depths[position] += 1
         else:
             depths.append(1)
         found = legs.ns(budget, depths)
-        if found is None or found[1] * _turns(legs) > found[0]:
-            return
+        if found is None or found[1] * ROOM * _turns(legs) > found[0]:
+            break
         lengths[row] += 1
+        last = -minus
+    return last
 
 
 def _turns(legs: Legs) -> float:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from minedraft.plans import MAX_DRAFT_TOKENS
+from minedraft.plans import MAX_DRAFT_TOKENS, Score
+from minedraft.selection import temperature_class
 from minedraft.services.coordinator.core.solver import Legs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from minedraft.selection import Curves
     from minedraft.services.coordinator.core.costs import Costs
     from minedraft.services.coordinator.core.estimator import Estimator
     from minedraft.services.coordinator.core.request import Request
@@ -84,6 +86,46 @@ class StepView:
     """Positions per block."""
     most_draft_tokens: list[int]
     """Of each member that decodes: what it wants, as far as it has room for it; >= 0."""
+
+    members: Sequence[Request] = ()
+    """Those that decode, as `decoding`. Read only."""
+
+    @property
+    def why_no_scores(self) -> str:
+        """Why nothing can be chosen by score, for people; empty: it can, as far as is known."""
+        if self.costs.of_source(self.limits.source).sends_scores is False:
+            return "the drafter sends no scores"
+        return ""
+
+    def curves(self) -> Curves:
+        """From margins to survivals of single drafts."""
+        return self.estimator.curves(self.limits.source)
+
+    def forecasts(self) -> list[list[float]]:
+        """Of each member, the probability that its first draft stands, its first two, ..."""
+        forecast, source = self.estimator.forecast, self.limits.source
+        return [
+            forecast(member, source, k)
+            for member, k in zip(self.members, self.most_draft_tokens, strict=True)
+        ]
+
+    def last_survivals(self) -> list[list[float]]:
+        """The same, by the scores of each member's last drafts; without scores, its forecast."""
+        source, curves = self.limits.source, self.curves()
+        found = []
+        for member, k in zip(self.members, self.most_draft_tokens, strict=True):
+            history = member.history
+            scores = history.last_scores(source, Score.MARGIN)[:k] if history is not None else ()
+            if history is None or not scores:
+                found.append(self.estimator.forecast(member, source, k))
+                continue
+            group, offset = temperature_class(member.params.temperature), history.offset
+            survival, row = 1.0, []
+            for position, score in enumerate(scores):
+                survival *= curves.factor(group, position, score, offset)
+                row.append(survival)
+            found.append(row)
+        return found
 
     def legs(self) -> Legs:
         """What a step of the members that decode costs, by what is drafted and verified."""

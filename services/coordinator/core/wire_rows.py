@@ -6,19 +6,24 @@ Writing a row marks the request: what the worker knows of it from now on.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from minedraft.plans import DraftRow, OpenRow, VerifyRow
+from minedraft.plans import DraftRow, OpenRow, Score, Stop, VerifyRow
+from minedraft.selection import Selection
 from minedraft.services.coordinator.core.request import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from minedraft.plans import DraftResult
+    from minedraft.services.coordinator.core.decision import Decision
+    from minedraft.services.coordinator.core.estimator import Estimator
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step_view import Limits
     from minedraft.types import RowId
 
+MOST_LAG: Final = 16
+"""Committed tokens that the drafter of a row may lack while the row does not draft."""
 _new_tuple = tuple.__new__
 """Makes a named tuple at half the cost of calling its class."""
 
@@ -45,6 +50,25 @@ class StepRows:
     """Most committed tokens that the drafter feeds; 0: as its own setting."""
     context: int = 0
     """Committed tokens of `verify_rows` that are in the KV cache then, those it feeds included."""
+    score: Score = Score.NONE
+    """What the drafter says of each draft."""
+    stop: Stop | None = None
+    """When a row stops drafting; None: at its k."""
+    selection: Selection | None = None
+    """Which drafts are verified; None: all."""
+
+    def choose_by(self, decision: Decision, estimator: Estimator) -> None:
+        """Have drafts scored, and what is verified chosen, as a policy decided."""
+        if not self.draft_rows:
+            return
+        self.score, curves = decision.score, decision.curves
+        if decision.budget is not None:
+            offsets = tuple(map(estimator.offset, self.requests.values())) if curves.slopes else ()
+            self.selection = Selection(decision.budget, 0, curves, offsets)
+        if decision.stop_below > 0:
+            owners = (self.requests[row.row_id] for row in self.draft_rows)
+            offsets = tuple(map(estimator.offset, owners)) if curves.slopes else ()
+            self.stop = Stop(decision.stop_below, curves, offsets)
 
     def add_decoding(self, decodes: Iterable[tuple[Request, int]], source: int) -> None:
         """Add rows of requests that decode, each with its k, and advance their phases.
@@ -132,6 +156,15 @@ class StepRows:
         if not request.behind[source]:
             self.add_draft(request, 0, source)
             request.behind[source] = self.is_feeding = True
+
+
+def lags(request: Request, source: int) -> bool:
+    """Whether a drafter that a row has not drafted with for some steps should be fed what it lacks.
+
+    Else it would be fed all of that when the row drafts again, while others wait.
+    """
+    known = request.drafter_lens.get(source)
+    return known is not None and request.num_tokens - known >= MOST_LAG
 
 
 def note_behind(requests: Iterable[Request], result: DraftResult) -> None:

@@ -148,7 +148,7 @@ def test_a_slo_shrinks_the_budget_and_without_one_that_keeps_it_the_fastest_is_t
 
 
 def test_a_budget_stays_for_less_than_a_row_of_drafts():
-    rows, here = geometric(*[0.7] * 8), legs(8)
+    rows, here = geometric(*[0.7] * 8), legs(8, Lines(verify=(200.0, 0.5)))
     best = solve(rows, here).budget
     assert solve(rows, here, last_budget=best - 1).budget == best - 1
     assert solve(rows, here, last_budget=0).budget == best

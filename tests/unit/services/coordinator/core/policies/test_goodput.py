@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from minedraft.policy_options import PolicyOptions
+from minedraft.services.coordinator.core.answers import Answer
 from minedraft.services.coordinator.core.policies.goodput import PROBE_STEPS, Goodput
-from tests.unit.services.coordinator.core.policies.views import known_costs, view_of
+from tests.unit.services.coordinator.core.policies.views import SOURCE, known_costs, view_of
 
 
 def k_of(policy: Goodput, view) -> int:
@@ -23,8 +24,10 @@ def test_k_falls_with_the_size_of_the_batch():
 
 
 def test_a_drafter_that_is_hardly_ever_right_drafts_nothing_but_a_probe():
-    costs = known_costs(draft_ms=(10.0, 0.1))
-    policy, view = Goodput(PolicyOptions()), view_of(4, costs=costs, acceptance=0.05)
+    policy, view = Goodput(PolicyOptions()), view_of(4, costs=known_costs(draft_ms=(10.0, 0.1)))
+    answer = Answer([], num_drafts=1, num_accepted_tokens=1, num_refused_tokens=99)
+    for _ in range(99):
+        view.estimator.verified(SOURCE, answer)
     ks = [k_of(policy, view) for _ in range(2 * PROBE_STEPS)]
     assert ks.count(0) == 2 * PROBE_STEPS - 2
     assert ks.count(1) == 2
