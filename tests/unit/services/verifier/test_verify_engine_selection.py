@@ -65,6 +65,9 @@ def serve(params, truth=None, *, budget=None, seed=0, scores=None, rule=Acceptan
         result = verifier.run(plan, drafts or None)
         assert result.num_stale_drafts == 0
         verified.append([answer.num_draft_tokens for answer in result.rows])
+        fed = [len(each.token_ids) for each in verifier.runner.calls[-1]]
+        chosen = zip(rows, verified[-1], strict=True)
+        assert fed == [each.num_feed + num for each, num in chosen], "what all ranks see"
         for answer in result.rows:
             outputs[answer.row_id - 1].extend(answer.token_ids)
             assert answer.num_accepted_tokens == max(len(answer.token_ids) - 1, 0)
