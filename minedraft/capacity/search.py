@@ -173,9 +173,11 @@ def _why_nothing(tried: Iterable[Layout], question: Question) -> str:
             f"{question.concurrency} x {places} tokens take {kv:.1f} GB of all together"
         )
     slo, fastest = question.slo, math.inf
+    named = {"tpot": slo.tpot_ms, "ttft": slo.ttft_ms}
+    asked = [f"{name}={ms:g} ms" for name, ms in named.items() if ms < math.inf]
     for layout in tried:
         fastest = min(fastest, price(layout, question, 1, layout.costs(question)).tpot_ms)
     return (
-        f"slo: no layout keeps it. Asked are tpot {slo.tpot_ms:g} ms and ttft {slo.ttft_ms:g} ms; "
+        f"slo: no layout keeps {' and '.join(asked)}; "
         f"the least time per token of one request alone is {fastest:.1f} ms"
     )

@@ -81,7 +81,9 @@ def test_a_model_that_does_not_fit_says_by_how_much():
 
 
 def test_an_slo_that_nothing_keeps_says_what_the_least_is():
-    with pytest.raises(ConfigError, match=r"^slo: no layout keeps it.*alone is \d+\.\d ms"):
+    with pytest.raises(
+        ConfigError, match=r"^slo: no layout keeps tpot=0.5 ms; .*alone is \d+\.\d ms"
+    ):
         search(ask("5xH100", slo=Slo(tpot_ms=0.5)))
 
 
