@@ -78,7 +78,14 @@ PAIRS = {
 
 @cache
 def simulate(
-    pair: str, card: str, num_batches: int, m: int, k: int, *, num_samples: int = 1
+    pair: str,
+    card: str,
+    num_batches: int,
+    m: int,
+    k: int,
+    *,
+    num_samples: int = 1,
+    prompt: int = PROMPT,
 ) -> Report:
     """Simulate a closed load, all requests at once."""
     places = num_batches * m
@@ -92,15 +99,17 @@ def simulate(
         trial_s=1.0,
         seed=1,
     )
-    arrivals = tuple(Arrival(PROMPT, OUTPUT, num_samples=num_samples) for _ in range(num))
+    arrivals = tuple(Arrival(prompt, OUTPUT, num_samples=num_samples) for _ in range(num))
     simulation = Simulation(setup, Load(arrivals))
     simulation.run()
     return report(simulation)
 
 
-def throughput(pair: str, card: str, num_batches: int, m: int, k: int, *, n: int = 1) -> float:
+def throughput(
+    pair: str, card: str, num_batches: int, m: int, k: int, *, n: int = 1, prompt: int = PROMPT
+) -> float:
     """Tokens per second of full steps without prompts, as the paper counts decode steps."""
-    return simulate(pair, card, num_batches, m, k, num_samples=n).steady.tokens_per_s
+    return simulate(pair, card, num_batches, m, k, num_samples=n, prompt=prompt).steady.tokens_per_s
 
 
 def latency(pair: str, card: str, num_batches: int, m: int, k: int) -> float:

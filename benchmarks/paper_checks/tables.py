@@ -53,7 +53,7 @@ def _row(name: str, card: str) -> dict[str, float]:
     if what == "throughput per GPU":
         return {"gpu": max(_faster(pair, card, k, M, GPUS) for pair in QWENS for k in KS)}
     if "k = 2" in name:
-        return {"gpu": max(_slower(pair, card, 2, M, GPUS) for pair in QWENS)}
+        return {"gpu": max(_slower(pair, card, 2, M, GPUS) for pair in PAIRS)}
     return {"gpu": min(_slower(pair, card, k, M, GPUS) for pair in QWENS for k in KS)}
 
 

@@ -13,7 +13,7 @@ from minedraft.capacity.price import gain
 from minedraft.capacity.search import Candidate, search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from minedraft.capacity.question import Question
 
@@ -96,12 +96,20 @@ def advise(
         question=question,
         best=ranked[0],
         runner_up=ranked[1] if len(ranked) > 1 else None,
-        shared=choices[shared] if shared is not None else None,
-        plain=choices[plain] if plain is not None else None,
+        shared=_best(choices, question, lambda each: each.layout.is_shared),
+        plain=_best(choices, question, lambda each: each.layout.drafter is None),
         most_rate=max(each.carried_rate for each in found),
         num_priced=len(found),
         num_confirmed=len(choices),
     )
+
+
+def _best(
+    choices: Mapping[Candidate, Choice], question: Question, is_one: Callable[[Candidate], bool]
+) -> Choice | None:
+    """The best of the simulated ones of a kind; None: there is none."""
+    found = [choice for each, choice in choices.items() if is_one(each)]
+    return min(found, key=lambda each: each.score(question), default=None)
 
 
 _PRICED: Final = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from minedraft.capacity.roofline import RooflineCosts
+from minedraft.capacity.roofline import HalfMeasured, RooflineCosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class Layout:
             return drafter.costs
         if drafter is None and question.target_costs is not None:
             return question.target_costs
-        return RooflineCosts(
+        priced = RooflineCosts(
             question.target,
             self.device,
             self.tp,
@@ -72,6 +72,9 @@ class Layout:
             self.draft_device,
             question.launch,
         )
+        if question.target_costs is None:
+            return priced
+        return HalfMeasured(question.target_costs, priced)
 
 
 def layouts(question: Question) -> Iterator[Layout]:

@@ -35,8 +35,8 @@ class Drafter:
     acceptance: float
     is_assumed: bool
     """Whether nobody measured that."""
-    costs: StepCosts | None = None
-    """Measured with the target; None: by the roofline."""
+    costs: StepCosts | None = field(default=None, hash=False)
+    """Measured with the target; None: by the roofline. A table that learns has no hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Question:
     tp: int | None = None
     """Devices that share the target; None: whatever is best."""
     target_costs: StepCosts | None = None
-    """Measured of the target alone, for plain decoding; None: by the roofline."""
+    """Measured of the target; None: by the roofline."""
 
     def __post_init__(self) -> None:
         for name, value, low, high in (

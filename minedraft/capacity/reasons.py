@@ -154,11 +154,13 @@ def assumptions(advice: Advice) -> Iterator[str]:
             f"--acceptance {rates[0].name}=RATE."
         )
     if any(each.costs is None for each in question.drafters) or question.target_costs is None:
+        has_gpu = any(each.device.is_gpu for each in question.groups)
+        launches = f", {question.launch} launches" if has_gpu else ""
         yield (
-            f"Times are of a roofline, {question.launch} launches: a good program comes near, "
-            "another does not. Measured ones: --costs DRAFTER=FILE with --tp."
+            f"Times are of a roofline{launches}: a good program comes near, another does not. "
+            "Measured ones: --costs DRAFTER=FILE with --tp."
         )
-        if question.launch == EAGER and any(each.device.is_gpu for each in question.groups):
+        if question.launch == EAGER and has_gpu:
             yield (
                 "Eager is how MineDraft runs on a GPU today, and its CUDA path is unproven "
                 "(docs/gpu.md). --launch graphs shows what a tuned engine would do."

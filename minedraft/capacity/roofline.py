@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from minedraft.capacity.device import Device
     from minedraft.capacity.model_shape import ModelShape
+    from minedraft.services.coordinator.core.shapes import StepCosts
 
 BANDWIDTH_SHARE: Final = 0.9
 """Of a GPU's bandwidth that is reached. Llama-3.1-8B on an H100 decodes a token in 5.1 ms with CUDA
@@ -127,6 +128,33 @@ class RooflineCosts:
                 )  # fmt: skip
             seconds += each
         return seconds * 1e9 * _factor(device, overlapped)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMeasured:
+    """A measured target with a drafter by the roofline: see `shapes.StepCosts`."""
+
+    measured: StepCosts
+    roofline: RooflineCosts
+
+    def verify_ns(
+        self, num_tokens: int, num_rows: int, context: int, *, overlapped: float
+    ) -> float | None:
+        """See `StepCosts`."""
+        return self.measured.verify_ns(num_tokens, num_rows, context, overlapped=overlapped)
+
+    def draft_ns(
+        self,
+        rows_per_depth: Sequence[int],
+        num_catch_up_tokens: int,
+        context: int,
+        *,
+        overlapped: float,
+    ) -> float:
+        """See `StepCosts`."""
+        return self.roofline.draft_ns(
+            rows_per_depth, num_catch_up_tokens, context, overlapped=overlapped
+        )
 
 
 def _factor(device: Device, overlapped: float) -> float:

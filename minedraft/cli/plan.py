@@ -180,7 +180,8 @@ def _bar() -> Iterator[Any]:
 
 def _show(advice: Advice) -> None:
     question = advice.question
-    rates = f"{question.lowest_rate:g}..{question.highest_rate:g}"
+    low, high = question.lowest_rate, question.highest_rate
+    rates = f"{high:g}" if low == high else f"{low:g}..{high:g}"
     out.print(
         f"{question.target.name} ({question.target.num_params / 1e9:.1f} B, "
         f"{question.target.weights}) on {_devices_in_words(question)}, {rates} requests/s of "

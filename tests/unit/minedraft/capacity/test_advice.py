@@ -31,6 +31,13 @@ def test_the_best_one_scores_best_of_those_simulated(advice):
     assert advice.best.score(advice.question) <= advice.runner_up.score(advice.question)
 
 
+def test_what_is_shown_beside_is_the_best_of_its_kind(advice):
+    if advice.best.candidate.layout.is_shared:
+        assert advice.shared is advice.best
+    if advice.best.candidate.layout.drafter is None:
+        assert advice.plain is advice.best
+
+
 def test_one_that_the_simulator_saw_break_the_slo_is_behind(advice):
     strict = replace(advice.question, slo=Slo(tpot_ms=advice.best.confirmed.tpot_ms_p95 * 0.99))
     assert advice.best.score(strict) > advice.best.score(advice.question)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from minedraft.capacity.layout import KS, Layout, layouts
 from minedraft.capacity.roofline import RooflineCosts
 from minedraft.sim.step_costs import FlatCosts
@@ -38,6 +40,15 @@ def test_measured_costs_of_two_devices_are_not_used_for_one():
     found = list(layouts(question))
     assert not [each for each in found if each.is_shared]
     assert {each.costs(question) for each in found} == {measured}
+
+
+def test_a_measured_target_counts_for_every_drafter():
+    question = ask("2xH100", target_costs=FlatCosts(7e6, 1e6))
+    for layout in layouts(question):
+        costs = layout.costs(question)
+        assert costs.verify_ns(8, 8, 800, overlapped=0) == 7e6
+        if layout.k:
+            assert costs.draft_ns((8,), 8, 800, overlapped=0) == pytest.approx(10.08e6)
 
 
 def test_costs_without_a_measurement_are_of_the_roofline():
