@@ -114,7 +114,13 @@ def _marks(panel: Panel) -> Iterator[str]:
     for name, (at, value) in panel.marks.items():
         x, y = panel.x(at), panel.y(value)
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#d55e00"/>'
-        yield f'<text x="{x + 7:.1f}" y="{y + 4:.1f}" fill="#d55e00">{plain_xml(name)}</text>'
+        is_left = x < _WIDTH / 2  # else the words would leave the panel
+        at_x, anchor = (x + 7, "start") if is_left else (x - 7, "end")
+        yield (
+            f'<text x="{at_x:.1f}" y="{y + 4:.1f}" fill="#d55e00" text-anchor="{anchor}" '
+            'stroke="#ffffff" stroke-width="3" paint-order="stroke">'
+            f"{plain_xml(name)}</text>"
+        )
 
 
 def round_up(value: float) -> float:
