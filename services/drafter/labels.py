@@ -70,19 +70,17 @@ class Labels:
         Returns:
             News of the oldest drafts that there are news of; zeros if there are none.
         """
-        while self._pending:
-            oldest = self._pending[0]
-            known = min(len(oldest.token_ids), num_tokens - oldest.base_len)
-            matched = 0
-            while matched < known and token(oldest.base_len + matched) == oldest.token_ids[matched]:
-                matched += 1
-            resolved = min(matched + 1, known)
-            is_settled = matched < known or resolved == len(oldest.token_ids)
-            if is_settled:
-                self._pending.popleft()
-            if resolved > oldest.num_told:
-                oldest.num_told = resolved
-                return Outcome(oldest.base_len, matched, resolved)
-            if not is_settled:
-                break
-        return Outcome()
+        if not self._pending:
+            return Outcome()
+        oldest = self._pending[0]
+        known = min(len(oldest.token_ids), num_tokens - oldest.base_len)
+        matched = 0
+        while matched < known and token(oldest.base_len + matched) == oldest.token_ids[matched]:
+            matched += 1
+        resolved = min(matched + 1, known)
+        if resolved == oldest.num_told:
+            return Outcome()
+        oldest.num_told = resolved
+        if matched < known or resolved == len(oldest.token_ids):
+            self._pending.popleft()
+        return Outcome(oldest.base_len, matched, resolved)
