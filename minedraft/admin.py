@@ -91,6 +91,9 @@ class Counters:
     """Rows of draft steps that lost drafts because the draft model's logits were not finite."""
     num_behind_rows: int = 0
     """Rows verified without drafts because their drafter had not caught up with them."""
+    num_ngram_tokens: int = 0
+    """Drafts of the verifier's own that were verified, where no drafts came; not counted above."""
+    num_accepted_ngram_tokens: int = 0
     num_prefix_hits: int = 0
     """Times that a request found blocks in the prefix cache of the target."""
     num_prefix_hit_tokens: int = 0

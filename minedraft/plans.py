@@ -109,6 +109,9 @@ class DraftPlan:
     """What to say of each draft, in the packet and in the result."""
     stop: Stop | None = None
     """None: every row drafts its k."""
+    may_run_ahead: bool = False
+    """Whether to draw ahead of the next plan after this one: nothing else will be drafted until
+    these drafts are verified, and the cores are the drafter's."""
 
 
 class VerifyRow(NamedTuple):
@@ -129,6 +132,9 @@ class VerifyRow(NamedTuple):
     new_block_ids: tuple[int, ...]
     block_offset: int
     """Length of the row's block table before `new_block_ids`; a longer one is cut to it first."""
+    num_ngram_tokens: int = 0
+    """Most drafts that the verifier makes from the row's own tokens where none come; 0 unless the
+    feed reaches `base_len`. No step waits for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,8 @@ class RowResult:
     logprobs: tuple[TokenLogprobs, ...] = ()
     error: RowError | None = None
     """Why the row cannot continue; then it has no tokens."""
+    is_ngram: bool = False
+    """Whether its drafts are the verifier's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +232,8 @@ class DraftResult:
     """Rows of the plan that have no drafts, in its order; all its rows if it asks for scores."""
     num_catch_up_tokens: int = 0
     """Committed tokens that the draft model was fed, all rows together."""
+    num_ahead_tokens: int = 0
+    """Of the drafts, those that were drawn before the plan came."""
 
     @property
     def num_behind(self) -> int:
@@ -252,6 +262,12 @@ class WorkerUsage:
     """KV blocks that no row lists and that the prefix cache can still give to one."""
     num_prefix_hit_tokens: int = 0
     """Committed tokens that rows of its links found in cached blocks, and were not fed."""
+    num_ahead_tokens: int = 0
+    """Tokens that a drafter drew ahead of plans, over the links it has."""
+    num_ahead_used_tokens: int = 0
+    """Of them, those that became drafts."""
+    longest_ahead_wait_ns: int = 0
+    """Longest that a plan waited for a pass that drew ahead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class PrefixCache:
         return self._blocks.num_free + len(self._cached)
 
     @property
+    def num_empty(self) -> int:
+        """Number of blocks that can be allocated without taking a cached one."""
+        return self._blocks.num_free
+
+    @property
     def num_used(self) -> int:
         """Number of blocks that are referenced."""
         return self._blocks.num_used - len(self._cached)

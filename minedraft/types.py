@@ -167,6 +167,8 @@ class TokenLogprobs:
 
 SHAPES: Final = ("auto", "fixed")
 """Who chooses batches and drafting: the coordinator from costs, within the mode, or the mode."""
+FALLBACKS: Final = ("ngram", "none")
+"""What drafts where no drafts come."""
 ASSIGNMENTS: Final = ("balanced", "paper")
 """Who joins which batch: batches stay equally large, or MineDraft's own rules."""
 

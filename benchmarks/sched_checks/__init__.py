@@ -16,6 +16,7 @@ from sched_checks import (
     shapes,
     simulated,
 )
+from sched_checks import before, caches, changes, idle, reality, scores, shapes, simulated
 from sched_checks.check import Check
 
 if TYPE_CHECKING:
@@ -75,6 +76,16 @@ CHECKS: Mapping[str, Check] = {
         changes.long_prompt,
         changes.long_prompt_lines,
         ("longest gap of running streams while 2,000 prompt tokens arrive, over a plain step",),
+    ),
+    "run_ahead": Check(
+        partial(idle.run_ahead, "coder"),
+        idle.run_ahead_lines,
+        ("1 and 4 requests, one batch: run-ahead over none; over its prediction",),
+    ),
+    "ngrams": Check(
+        partial(idle.ngrams, "coder"),
+        idle.ngrams_lines,
+        ("no drafter: n-gram drafts over none, text that repeats its prompt, and other text",),
     ),
     **{
         f"reality_{pair}": Check(

@@ -54,6 +54,10 @@ class ClusterSpec:
     """KV blocks per worker."""
     prefix_cache: bool = True
     """Whether requests that begin alike share KV blocks."""
+    run_ahead: str = "auto"
+    """Tokens that the drafter draws ahead per row: see `DrafterConfig`."""
+    fallback: str = "ngram"
+    """What drafts where no drafts come."""
     link: str = ""
     """Transport of the token link; empty: the coordinator's default."""
     acceptance: str = "coupled"
@@ -278,7 +282,8 @@ def verifier_settings(spec: ClusterSpec) -> dict[str, Any]:
 def drafter_settings(spec: ClusterSpec) -> dict[str, Any]:
     """Build the drafter's settings."""
     return {**_worker_settings(spec), "model": spec.draft, "cpus": spec.worker_cpus()[1],
-            "kind": spec.drafter_kind, "prefix_cache": spec.prefix_cache}  # fmt: skip
+            "kind": spec.drafter_kind, "prefix_cache": spec.prefix_cache,
+            "run_ahead": spec.run_ahead}  # fmt: skip
 
 
 def _worker_settings(spec: ClusterSpec) -> dict[str, Any]:
@@ -305,6 +310,7 @@ def coordinator_settings(
         **asdict(spec.mode),
         "assignment": spec.assignment,
         **asdict(spec.policies),
+        "fallback": spec.fallback,
         # Room for `Admin.SetMode`: these two size the packets of the link for good.
         "max_draft_tokens": max(_MAX_DRAFT_TOKENS, spec.mode.num_draft_tokens),
         "max_rows": min(max(_ROWS, 2 * spec.mode.max_batch_size), MAX_ROWS),

@@ -53,6 +53,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Services of its own": ("target", "draft", "pair"),
         "Speculation": (
             "acceptance", "kind", "drafter_kind", "max_catch_up_tokens", "max_draft_tokens",
+            "run_ahead", "fallback",
             "q_width", "model_roots", "spread", "autocorrelation", "auc",
         ),
         "Policies": (

@@ -70,6 +70,12 @@ def serve(
         bool,
         typer.Option(help="Compute common beginnings once."),
     ] = True,
+    run_ahead: Annotated[
+        str, typer.Option(help="Drafts ahead of the next step: auto, off or 1..64.")
+    ] = "auto",
+    fallback: Annotated[
+        str, typer.Option(help="What drafts where no drafts come: ngram or none.")
+    ] = "ngram",
     acceptance: Annotated[
         str,
         typer.Option(help="coupled: the seed fixes the text; or rejection."),
@@ -131,6 +137,8 @@ def serve(
         drafter_kind=drafter_kind,
         num_blocks=num_blocks,
         prefix_cache=prefix_cache,
+        run_ahead=run_ahead,
+        fallback=fallback,
         link=link,
         acceptance=acceptance,
         verifier_cpus=verifier_cpus,

@@ -90,7 +90,11 @@ def _holds(worker: WorkerStatus) -> str:
         return "-"
     mib = usage.rss_bytes / 2**20
     blocks = f"{usage.num_blocks_used} of {usage.num_blocks} blocks"
-    return f"{blocks}, {usage.num_blocks_cached} more cached, {mib:.0f} MiB"
+    ahead = ""
+    if usage.num_ahead_tokens:
+        num_wasted = usage.num_ahead_tokens - usage.num_ahead_used_tokens
+        ahead = f"; {usage.num_ahead_tokens} tokens drawn ahead, {num_wasted} of them not used"
+    return f"{blocks}, {usage.num_blocks_cached} more cached, {mib:.0f} MiB{ahead}"
 
 
 def _shape(status: Status) -> list[str]:
@@ -154,6 +158,11 @@ def _totals(status: Status) -> list[str]:
             "drafter caught up"
         )
     lines += _drafted(status)
+    if counters.num_ngram_tokens:
+        lines.append(
+            f"n-gram drafts: {counters.num_ngram_tokens} tokens where no drafts came, "
+            f"{counters.num_accepted_ngram_tokens} accepted"
+        )
     if counters.num_prefix_hits:
         lines.append(
             f"prefix cache: {counters.num_prefix_hits} hits, "

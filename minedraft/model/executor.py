@@ -61,6 +61,7 @@ class DeviceExecutor:
         self._num_threads = num_threads
         self._clock = clock
         self._began_s: float | None = None
+        self._num_unfinished = 0
         self._is_abandoned = False
         self._pool = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="device", initializer=self._settle
@@ -81,8 +82,14 @@ class DeviceExecutor:
                 self._began_s = None
 
         future = loop.run_in_executor(self._pool, work)
-        future.add_done_callback(_look_at)
+        self._num_unfinished += 1
+        future.add_done_callback(self._finished)
         return future
+
+    @property
+    def num_unfinished(self) -> int:
+        """Pieces of work that are queued or run, as far as the event loop has heard."""
+        return self._num_unfinished
 
     @property
     def busy_s(self) -> float:
@@ -112,6 +119,12 @@ class DeviceExecutor:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    def _finished(self, future: asyncio.Future[Any]) -> None:
+        """Retrieve the exception of abandoned work; asyncio would log it as never retrieved."""
+        self._num_unfinished -= 1
+        if not future.cancelled():
+            future.exception()
+
     def _settle(self) -> None:
         # Both calls act on the calling thread, so they must be made on it: on Linux pid 0 is this
         # thread, and OpenMP keeps the number of threads per thread.
@@ -119,9 +132,3 @@ class DeviceExecutor:
             os.sched_setaffinity(0, self._cores)
         if self._num_threads is not None:
             torch.set_num_threads(self._num_threads)
-
-
-def _look_at(future: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of abandoned work; asyncio would log it as never retrieved."""
-    if not future.cancelled():
-        future.exception()

@@ -44,6 +44,7 @@ def verify_result_to_proto(result: VerifyResult) -> verifier_pb2.VerifierSession
             num_accepted_tokens=row.num_accepted_tokens,
             logprobs=[logprobs_to_proto(entry) for entry in row.logprobs],
             error=None if row.error is None else _ROW_ERRORS[row.error],
+            is_ngram=row.is_ngram,
         )
         for row in result.rows
     ]
@@ -78,6 +79,7 @@ def draft_result_to_proto(result: DraftResult) -> drafter_pb2.DrafterSessionResp
             num_broken=result.num_broken,
             rows=[drafter_pb2.DraftRowResult(**row._asdict()) for row in result.rows],
             num_catch_up_tokens=result.num_catch_up_tokens,
+            num_ahead_tokens=result.num_ahead_tokens,
         )
     )
 
@@ -167,6 +169,7 @@ def _draft_result(message: drafter_pb2.DraftResult) -> DraftResult:
             for row in message.rows
         ),
         num_catch_up_tokens=message.num_catch_up_tokens,
+        num_ahead_tokens=message.num_ahead_tokens,
     )
     ranges.check_draft_result(result)
     return result
@@ -187,6 +190,7 @@ def _row_result(row: verifier_pb2.RowResult) -> RowResult:
         num_accepted_tokens=row.num_accepted_tokens,
         logprobs=tuple(logprobs_from_proto(entry) for entry in row.logprobs),
         error=_ROW_ERRORS_BACK.get(row.error),
+        is_ngram=row.is_ngram,
     )
 
 

@@ -143,6 +143,7 @@ def draft_plan_to_proto(plan: DraftPlan) -> drafter_pb2.DrafterSessionRequest:
             max_catch_up_tokens=plan.max_catch_up_tokens,
             score=_SCORES[plan.score],
             stop=None if plan.stop is None else _stop_to_proto(plan.stop),
+            may_run_ahead=plan.may_run_ahead,
         )
     )
 
@@ -186,6 +187,7 @@ def draft_plan_from_proto(request: drafter_pb2.DrafterSessionRequest) -> DraftPl
         max_catch_up_tokens=plan.max_catch_up_tokens,
         score=_SCORES_BACK[plan.score],
         stop=_stop_from_proto(plan.stop) if plan.HasField("stop") else None,
+        may_run_ahead=plan.may_run_ahead,
     )
     ranges.check_draft_plan(found)
     return found
@@ -251,6 +253,7 @@ def verify_plan_from_proto(request: verifier_pb2.VerifierSessionRequest) -> Veri
                 num_draft_tokens=row.num_draft_tokens,
                 new_block_ids=tuple(row.new_block_ids),
                 block_offset=row.block_offset,
+                num_ngram_tokens=row.num_ngram_tokens,
             )
             for row in plan.rows
         ),

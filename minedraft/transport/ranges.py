@@ -113,6 +113,7 @@ def check_draft_result(result: DraftResult) -> None:
     _between("num_broken", result.num_broken, 0, most)
     _between("num_draft_tokens", result.num_draft_tokens, 0, most * MAX_DRAFT_TOKENS)
     _between("num_catch_up_tokens", result.num_catch_up_tokens, 0, MAX_LEN)
+    _between("num_ahead_tokens", result.num_ahead_tokens, 0, result.num_draft_tokens)
     _check_timing(result.timing)
     for row in result.rows:
         _between("base_len", row.base_len, 1, MAX_LEN)
@@ -138,6 +139,7 @@ def check_verify_plan(plan: VerifyPlan) -> None:
         _between("num_feed", row.num_feed, 1, MAX_LEN)
         _between("num_draft_tokens", row.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
         _between("block_offset", row.block_offset, 0, MAX_LEN)
+        _between("num_ngram_tokens", row.num_ngram_tokens, 0, MAX_DRAFT_TOKENS)
     if bool(plan.source) != any(row.num_draft_tokens for row in plan.rows):
         # Without one nothing can come; with one the step would wait for what nobody asked for.
         raise ProtocolError(f"source={plan.source}: want one if a row has drafts, else 0")

@@ -51,7 +51,7 @@ class WorkerStatus(_message.Message):
     def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., connected: bool = ..., identity: _Optional[_Union[_types_pb2.WorkerIdentity, _Mapping]] = ..., model: _Optional[_Union[_types_pb2.ModelInfo, _Mapping]] = ..., link_epoch: _Optional[int] = ..., link_description: _Optional[str] = ..., last_error: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.WorkerUsage, _Mapping]] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows", "num_moves", "num_rotating_steps", "num_fallback_steps", "num_shape_switches", "num_prefix_hits", "num_prefix_hit_tokens", "num_evicted_blocks", "num_peak_blocks", "num_peak_blocks_for_all", "num_drafted_per_position", "num_accepted_per_position", "num_drafted_tokens")
+    __slots__ = ("num_requests", "num_finished", "num_output_tokens", "num_steps", "num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_stale_drafts", "num_stale_results", "num_preemptions", "num_broken_rows", "num_broken_drafts", "num_behind_rows", "num_moves", "num_rotating_steps", "num_fallback_steps", "num_shape_switches", "num_ngram_tokens", "num_accepted_ngram_tokens", "num_prefix_hits", "num_prefix_hit_tokens", "num_evicted_blocks", "num_peak_blocks", "num_peak_blocks_for_all", "num_drafted_per_position", "num_accepted_per_position", "num_drafted_tokens")
     class NumFinishedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,8 @@ class Counters(_message.Message):
     NUM_ROTATING_STEPS_FIELD_NUMBER: _ClassVar[int]
     NUM_FALLBACK_STEPS_FIELD_NUMBER: _ClassVar[int]
     NUM_SHAPE_SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    NUM_NGRAM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_NGRAM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_EVICTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +103,8 @@ class Counters(_message.Message):
     num_rotating_steps: int
     num_fallback_steps: int
     num_shape_switches: int
+    num_ngram_tokens: int
+    num_accepted_ngram_tokens: int
     num_prefix_hits: int
     num_prefix_hit_tokens: int
     num_evicted_blocks: int
@@ -109,7 +113,7 @@ class Counters(_message.Message):
     num_drafted_per_position: _containers.RepeatedScalarFieldContainer[int]
     num_accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
     num_drafted_tokens: int
-    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_moves: _Optional[int] = ..., num_rotating_steps: _Optional[int] = ..., num_fallback_steps: _Optional[int] = ..., num_shape_switches: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ..., num_drafted_per_position: _Optional[_Iterable[int]] = ..., num_accepted_per_position: _Optional[_Iterable[int]] = ..., num_drafted_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, num_requests: _Optional[int] = ..., num_finished: _Optional[_Mapping[str, int]] = ..., num_output_tokens: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_stale_drafts: _Optional[int] = ..., num_stale_results: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_broken_rows: _Optional[int] = ..., num_broken_drafts: _Optional[int] = ..., num_behind_rows: _Optional[int] = ..., num_moves: _Optional[int] = ..., num_rotating_steps: _Optional[int] = ..., num_fallback_steps: _Optional[int] = ..., num_shape_switches: _Optional[int] = ..., num_ngram_tokens: _Optional[int] = ..., num_accepted_ngram_tokens: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_evicted_blocks: _Optional[int] = ..., num_peak_blocks: _Optional[int] = ..., num_peak_blocks_for_all: _Optional[int] = ..., num_drafted_per_position: _Optional[_Iterable[int]] = ..., num_accepted_per_position: _Optional[_Iterable[int]] = ..., num_drafted_tokens: _Optional[int] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("num_batches", "num_draft_tokens", "tokens_per_s", "is_wide")

@@ -106,7 +106,7 @@ class DraftStop(_message.Message):
     def __init__(self, below: _Optional[float] = ..., curves: _Optional[_Union[_types_pb2.SurvivalCurves, _Mapping]] = ..., offsets: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class DraftPlan(_message.Message):
-    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial", "max_catch_up_tokens", "score", "stop")
+    __slots__ = ("step_id", "batch", "epoch", "opens", "close_row_ids", "rows", "is_trial", "max_catch_up_tokens", "score", "stop", "may_run_ahead")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class DraftPlan(_message.Message):
     MAX_CATCH_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    MAY_RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     epoch: int
@@ -127,7 +128,8 @@ class DraftPlan(_message.Message):
     max_catch_up_tokens: int
     score: DraftScore
     stop: DraftStop
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ..., max_catch_up_tokens: _Optional[int] = ..., score: _Optional[_Union[DraftScore, str]] = ..., stop: _Optional[_Union[DraftStop, _Mapping]] = ...) -> None: ...
+    may_run_ahead: bool
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., epoch: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[DrafterOpenRow, _Mapping]]] = ..., close_row_ids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., is_trial: bool = ..., max_catch_up_tokens: _Optional[int] = ..., score: _Optional[_Union[DraftScore, str]] = ..., stop: _Optional[_Union[DraftStop, _Mapping]] = ..., may_run_ahead: bool = ...) -> None: ...
 
 class DrafterSessionRequest(_message.Message):
     __slots__ = ("plan",)
@@ -154,7 +156,7 @@ class DraftRowResult(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., is_behind: bool = ..., scores: _Optional[_Iterable[float]] = ..., judged_len: _Optional[int] = ..., num_matched: _Optional[int] = ..., num_resolved: _Optional[int] = ...) -> None: ...
 
 class DraftResult(_message.Message):
-    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "epoch", "num_broken", "rows", "num_catch_up_tokens")
+    __slots__ = ("step_id", "batch", "num_draft_tokens", "num_rows", "timing", "epoch", "num_broken", "rows", "num_catch_up_tokens", "num_ahead_tokens")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +166,7 @@ class DraftResult(_message.Message):
     NUM_BROKEN_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     NUM_CATCH_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AHEAD_TOKENS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     batch: int
     num_draft_tokens: int
@@ -173,7 +176,8 @@ class DraftResult(_message.Message):
     num_broken: int
     rows: _containers.RepeatedCompositeFieldContainer[DraftRowResult]
     num_catch_up_tokens: int
-    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DraftRowResult, _Mapping]]] = ..., num_catch_up_tokens: _Optional[int] = ...) -> None: ...
+    num_ahead_tokens: int
+    def __init__(self, step_id: _Optional[int] = ..., batch: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_rows: _Optional[int] = ..., timing: _Optional[_Union[_types_pb2.StepTiming, _Mapping]] = ..., epoch: _Optional[int] = ..., num_broken: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DraftRowResult, _Mapping]]] = ..., num_catch_up_tokens: _Optional[int] = ..., num_ahead_tokens: _Optional[int] = ...) -> None: ...
 
 class DrafterSessionResponse(_message.Message):
     __slots__ = ("result", "link_lost", "usage")

@@ -184,18 +184,24 @@ class FormLinkResponse(_message.Message):
     def __init__(self, description: _Optional[str] = ...) -> None: ...
 
 class WorkerUsage(_message.Message):
-    __slots__ = ("num_blocks", "num_blocks_used", "rss_bytes", "num_blocks_cached", "num_prefix_hit_tokens")
+    __slots__ = ("num_blocks", "num_blocks_used", "rss_bytes", "num_blocks_cached", "num_prefix_hit_tokens", "num_ahead_tokens", "num_ahead_used_tokens", "longest_ahead_wait_ns")
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_USED_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_CACHED_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AHEAD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AHEAD_USED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_AHEAD_WAIT_NS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     num_blocks_used: int
     rss_bytes: int
     num_blocks_cached: int
     num_prefix_hit_tokens: int
-    def __init__(self, num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ...) -> None: ...
+    num_ahead_tokens: int
+    num_ahead_used_tokens: int
+    longest_ahead_wait_ns: int
+    def __init__(self, num_blocks: _Optional[int] = ..., num_blocks_used: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., num_blocks_cached: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_ahead_tokens: _Optional[int] = ..., num_ahead_used_tokens: _Optional[int] = ..., longest_ahead_wait_ns: _Optional[int] = ...) -> None: ...
 
 class LinkLost(_message.Message):
     __slots__ = ("epoch", "reason")

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from minedraft.v1 import types_pb2 as minedraft_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bminedraft/v1/verifier.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\"\x18\n\x16VerifierGetInfoRequest\"\xcc\x01\n\x17VerifierGetInfoResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12/\n\ntransports\x18\x03 \x03(\x0e\x32\x1b.minedraft.v1.LinkTransport\x12\x12\n\nacceptance\x18\x04 \x01(\t\x12\x14\n\x0clink_address\x18\x05 \x01(\t\"~\n\x0fVerifierOpenRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x18\n\x10output_token_ids\x18\x03 \x03(\r\x12\'\n\x06params\x18\x04 \x01(\x0b\x32\x17.minedraft.v1.RowParams\"\xb3\x01\n\tVerifyRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_len\x18\x02 \x01(\r\x12\x15\n\rnew_token_ids\x18\x03 \x03(\r\x12\x14\n\x0cnum_computed\x18\x04 \x01(\r\x12\x10\n\x08num_feed\x18\x05 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x06 \x01(\r\x12\x15\n\rnew_block_ids\x18\x07 \x03(\r\x12\x14\n\x0c\x62lock_offset\x18\x08 \x01(\r\"i\n\tSelection\x12\x0e\n\x06\x62udget\x18\x01 \x01(\r\x12\r\n\x05\x66loor\x18\x02 \x01(\r\x12,\n\x06\x63urves\x18\x03 \x01(\x0b\x32\x1c.minedraft.v1.SurvivalCurves\x12\x0f\n\x07offsets\x18\x04 \x03(\x02\"\x8c\x02\n\nVerifyPlan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x0e\n\x06source\x18\x08 \x01(\x04\x12,\n\x05opens\x18\x04 \x03(\x0b\x32\x1d.minedraft.v1.VerifierOpenRow\x12\x15\n\rclose_row_ids\x18\x05 \x03(\x04\x12%\n\x04rows\x18\x06 \x03(\x0b\x32\x17.minedraft.v1.VerifyRow\x12\x18\n\x10\x64raft_timeout_ns\x18\x07 \x01(\x04\x12\x0f\n\x07is_wide\x18\t \x01(\x08\x12*\n\tselection\x18\n \x01(\x0b\x32\x17.minedraft.v1.SelectionJ\x04\x08\x03\x10\x04R\x05\x65poch\"M\n\x16VerifierSessionRequest\x12(\n\x04plan\x18\x01 \x01(\x0b\x32\x18.minedraft.v1.VerifyPlanH\x00\x42\t\n\x07message\"\xd0\x01\n\tRowResult\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_len\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x05 \x01(\r\x12\x30\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1e.minedraft.v1.PositionLogprobs\x12%\n\x05\x65rror\x18\x07 \x01(\x0e\x32\x16.minedraft.v1.RowError\"\x99\x01\n\x0cVerifyResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12%\n\x04rows\x18\x03 \x03(\x0b\x32\x17.minedraft.v1.RowResult\x12(\n\x06timing\x18\x04 \x01(\x0b\x32\x18.minedraft.v1.StepTiming\x12\x18\n\x10num_stale_drafts\x18\x05 \x01(\r\"+\n\tStepBegun\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\"\xa9\x01\n\x17VerifierSessionResponse\x12,\n\x06result\x18\x01 \x01(\x0b\x32\x1a.minedraft.v1.VerifyResultH\x00\x12+\n\tlink_lost\x18\x02 \x01(\x0b\x32\x16.minedraft.v1.LinkLostH\x00\x12(\n\x05\x62\x65gun\x18\x03 \x01(\x0b\x32\x17.minedraft.v1.StepBegunH\x00\x42\t\n\x07message*?\n\x08RowError\x12\x19\n\x15ROW_ERROR_UNSPECIFIED\x10\x00\x12\x18\n\x14ROW_ERROR_NON_FINITE\x10\x01\x32\x89\x02\n\x08Verifier\x12V\n\x07GetInfo\x12$.minedraft.v1.VerifierGetInfoRequest\x1a%.minedraft.v1.VerifierGetInfoResponse\x12Z\n\x07Session\x12$.minedraft.v1.VerifierSessionRequest\x1a%.minedraft.v1.VerifierSessionResponse(\x01\x30\x01\x12I\n\x08\x46ormLink\x12\x1d.minedraft.v1.FormLinkRequest\x1a\x1e.minedraft.v1.FormLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bminedraft/v1/verifier.proto\x12\x0cminedraft.v1\x1a\x18minedraft/v1/types.proto\"\x18\n\x16VerifierGetInfoRequest\"\xcc\x01\n\x17VerifierGetInfoResponse\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.minedraft.v1.WorkerIdentity\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.minedraft.v1.ModelInfo\x12/\n\ntransports\x18\x03 \x03(\x0e\x32\x1b.minedraft.v1.LinkTransport\x12\x12\n\nacceptance\x18\x04 \x01(\t\x12\x14\n\x0clink_address\x18\x05 \x01(\t\"~\n\x0fVerifierOpenRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x18\n\x10output_token_ids\x18\x03 \x03(\r\x12\'\n\x06params\x18\x04 \x01(\x0b\x32\x17.minedraft.v1.RowParams\"\xcd\x01\n\tVerifyRow\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_len\x18\x02 \x01(\r\x12\x15\n\rnew_token_ids\x18\x03 \x03(\r\x12\x14\n\x0cnum_computed\x18\x04 \x01(\r\x12\x10\n\x08num_feed\x18\x05 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x06 \x01(\r\x12\x15\n\rnew_block_ids\x18\x07 \x03(\r\x12\x14\n\x0c\x62lock_offset\x18\x08 \x01(\r\x12\x18\n\x10num_ngram_tokens\x18\t \x01(\r\"i\n\tSelection\x12\x0e\n\x06\x62udget\x18\x01 \x01(\r\x12\r\n\x05\x66loor\x18\x02 \x01(\r\x12,\n\x06\x63urves\x18\x03 \x01(\x0b\x32\x1c.minedraft.v1.SurvivalCurves\x12\x0f\n\x07offsets\x18\x04 \x03(\x02\"\x8c\x02\n\nVerifyPlan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12\x0e\n\x06source\x18\x08 \x01(\x04\x12,\n\x05opens\x18\x04 \x03(\x0b\x32\x1d.minedraft.v1.VerifierOpenRow\x12\x15\n\rclose_row_ids\x18\x05 \x03(\x04\x12%\n\x04rows\x18\x06 \x03(\x0b\x32\x17.minedraft.v1.VerifyRow\x12\x18\n\x10\x64raft_timeout_ns\x18\x07 \x01(\x04\x12\x0f\n\x07is_wide\x18\t \x01(\x08\x12*\n\tselection\x18\n \x01(\x0b\x32\x17.minedraft.v1.SelectionJ\x04\x08\x03\x10\x04R\x05\x65poch\"M\n\x16VerifierSessionRequest\x12(\n\x04plan\x18\x01 \x01(\x0b\x32\x18.minedraft.v1.VerifyPlanH\x00\x42\t\n\x07message\"\xe2\x01\n\tRowResult\x12\x0e\n\x06row_id\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61se_len\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x05 \x01(\r\x12\x30\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1e.minedraft.v1.PositionLogprobs\x12%\n\x05\x65rror\x18\x07 \x01(\x0e\x32\x16.minedraft.v1.RowError\x12\x10\n\x08is_ngram\x18\x08 \x01(\x08\"\x99\x01\n\x0cVerifyResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\x12%\n\x04rows\x18\x03 \x03(\x0b\x32\x17.minedraft.v1.RowResult\x12(\n\x06timing\x18\x04 \x01(\x0b\x32\x18.minedraft.v1.StepTiming\x12\x18\n\x10num_stale_drafts\x18\x05 \x01(\r\"+\n\tStepBegun\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\r\"\xa9\x01\n\x17VerifierSessionResponse\x12,\n\x06result\x18\x01 \x01(\x0b\x32\x1a.minedraft.v1.VerifyResultH\x00\x12+\n\tlink_lost\x18\x02 \x01(\x0b\x32\x16.minedraft.v1.LinkLostH\x00\x12(\n\x05\x62\x65gun\x18\x03 \x01(\x0b\x32\x17.minedraft.v1.StepBegunH\x00\x42\t\n\x07message*?\n\x08RowError\x12\x19\n\x15ROW_ERROR_UNSPECIFIED\x10\x00\x12\x18\n\x14ROW_ERROR_NON_FINITE\x10\x01\x32\x89\x02\n\x08Verifier\x12V\n\x07GetInfo\x12$.minedraft.v1.VerifierGetInfoRequest\x1a%.minedraft.v1.VerifierGetInfoResponse\x12Z\n\x07Session\x12$.minedraft.v1.VerifierSessionRequest\x1a%.minedraft.v1.VerifierSessionResponse(\x01\x30\x01\x12I\n\x08\x46ormLink\x12\x1d.minedraft.v1.FormLinkRequest\x1a\x1e.minedraft.v1.FormLinkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minedraft.v1.verifier_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROWERROR']._serialized_start=1655
-  _globals['_ROWERROR']._serialized_end=1718
+  _globals['_ROWERROR']._serialized_start=1699
+  _globals['_ROWERROR']._serialized_end=1762
   _globals['_VERIFIERGETINFOREQUEST']._serialized_start=71
   _globals['_VERIFIERGETINFOREQUEST']._serialized_end=95
   _globals['_VERIFIERGETINFORESPONSE']._serialized_start=98
@@ -41,21 +41,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERIFIEROPENROW']._serialized_start=304
   _globals['_VERIFIEROPENROW']._serialized_end=430
   _globals['_VERIFYROW']._serialized_start=433
-  _globals['_VERIFYROW']._serialized_end=612
-  _globals['_SELECTION']._serialized_start=614
-  _globals['_SELECTION']._serialized_end=719
-  _globals['_VERIFYPLAN']._serialized_start=722
-  _globals['_VERIFYPLAN']._serialized_end=990
-  _globals['_VERIFIERSESSIONREQUEST']._serialized_start=992
-  _globals['_VERIFIERSESSIONREQUEST']._serialized_end=1069
-  _globals['_ROWRESULT']._serialized_start=1072
-  _globals['_ROWRESULT']._serialized_end=1280
-  _globals['_VERIFYRESULT']._serialized_start=1283
-  _globals['_VERIFYRESULT']._serialized_end=1436
-  _globals['_STEPBEGUN']._serialized_start=1438
-  _globals['_STEPBEGUN']._serialized_end=1481
-  _globals['_VERIFIERSESSIONRESPONSE']._serialized_start=1484
-  _globals['_VERIFIERSESSIONRESPONSE']._serialized_end=1653
-  _globals['_VERIFIER']._serialized_start=1721
-  _globals['_VERIFIER']._serialized_end=1986
+  _globals['_VERIFYROW']._serialized_end=638
+  _globals['_SELECTION']._serialized_start=640
+  _globals['_SELECTION']._serialized_end=745
+  _globals['_VERIFYPLAN']._serialized_start=748
+  _globals['_VERIFYPLAN']._serialized_end=1016
+  _globals['_VERIFIERSESSIONREQUEST']._serialized_start=1018
+  _globals['_VERIFIERSESSIONREQUEST']._serialized_end=1095
+  _globals['_ROWRESULT']._serialized_start=1098
+  _globals['_ROWRESULT']._serialized_end=1324
+  _globals['_VERIFYRESULT']._serialized_start=1327
+  _globals['_VERIFYRESULT']._serialized_end=1480
+  _globals['_STEPBEGUN']._serialized_start=1482
+  _globals['_STEPBEGUN']._serialized_end=1525
+  _globals['_VERIFIERSESSIONRESPONSE']._serialized_start=1528
+  _globals['_VERIFIERSESSIONRESPONSE']._serialized_end=1697
+  _globals['_VERIFIER']._serialized_start=1765
+  _globals['_VERIFIER']._serialized_end=2030
 # @@protoc_insertion_point(module_scope)

@@ -46,7 +46,7 @@ class VerifierOpenRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., params: _Optional[_Union[_types_pb2.RowParams, _Mapping]] = ...) -> None: ...
 
 class VerifyRow(_message.Message):
-    __slots__ = ("row_id", "base_len", "new_token_ids", "num_computed", "num_feed", "num_draft_tokens", "new_block_ids", "block_offset")
+    __slots__ = ("row_id", "base_len", "new_token_ids", "num_computed", "num_feed", "num_draft_tokens", "new_block_ids", "block_offset", "num_ngram_tokens")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     BASE_LEN_FIELD_NUMBER: _ClassVar[int]
     NEW_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class VerifyRow(_message.Message):
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NEW_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NUM_NGRAM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     base_len: int
     new_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -63,7 +64,8 @@ class VerifyRow(_message.Message):
     num_draft_tokens: int
     new_block_ids: _containers.RepeatedScalarFieldContainer[int]
     block_offset: int
-    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_computed: _Optional[int] = ..., num_feed: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., new_block_ids: _Optional[_Iterable[int]] = ..., block_offset: _Optional[int] = ...) -> None: ...
+    num_ngram_tokens: int
+    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., num_computed: _Optional[int] = ..., num_feed: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., new_block_ids: _Optional[_Iterable[int]] = ..., block_offset: _Optional[int] = ..., num_ngram_tokens: _Optional[int] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("budget", "floor", "curves", "offsets")
@@ -106,7 +108,7 @@ class VerifierSessionRequest(_message.Message):
     def __init__(self, plan: _Optional[_Union[VerifyPlan, _Mapping]] = ...) -> None: ...
 
 class RowResult(_message.Message):
-    __slots__ = ("row_id", "base_len", "token_ids", "num_draft_tokens", "num_accepted_tokens", "logprobs", "error")
+    __slots__ = ("row_id", "base_len", "token_ids", "num_draft_tokens", "num_accepted_tokens", "logprobs", "error", "is_ngram")
     ROW_ID_FIELD_NUMBER: _ClassVar[int]
     BASE_LEN_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,7 @@ class RowResult(_message.Message):
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    IS_NGRAM_FIELD_NUMBER: _ClassVar[int]
     row_id: int
     base_len: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -121,7 +124,8 @@ class RowResult(_message.Message):
     num_accepted_tokens: int
     logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.PositionLogprobs]
     error: RowError
-    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.PositionLogprobs, _Mapping]]] = ..., error: _Optional[_Union[RowError, str]] = ...) -> None: ...
+    is_ngram: bool
+    def __init__(self, row_id: _Optional[int] = ..., base_len: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.PositionLogprobs, _Mapping]]] = ..., error: _Optional[_Union[RowError, str]] = ..., is_ngram: bool = ...) -> None: ...
 
 class VerifyResult(_message.Message):
     __slots__ = ("step_id", "batch", "rows", "timing", "num_stale_drafts")

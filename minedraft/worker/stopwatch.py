@@ -24,6 +24,10 @@ class Stopwatch:
         self._parts: dict[str, int] = {}
         self._start_ns = self._start_cpu_ns = self._start_unix_ns = 0
 
+    def worked(self) -> None:
+        """Work that belongs to no step is over: until now the device was not idle."""
+        self._last_end_ns = time.perf_counter_ns()
+
     def start(self) -> None:
         """A step begins."""
         self._parts = {"forward": 0, "sample": 0}

@@ -90,6 +90,7 @@ async def run(
         max_rows=config.max_rows,
         assignment=config.assignment,
         policy_options=config.policies,
+        has_ngrams=config.fallback == "ngram",
     )
     observed = None if config.metrics == "none" else Observed()
     timeline = Timeline()

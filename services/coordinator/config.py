@@ -11,7 +11,7 @@ from minedraft.plans import MAX_BATCHES, MAX_DRAFT_TOKENS, MAX_ROWS
 from minedraft.policy_options import PolicyOptions, check_length, check_policy
 from minedraft.security.address import check_dial, check_listen
 from minedraft.security.config import SecurityConfig
-from minedraft.types import ASSIGNMENTS, SHAPES
+from minedraft.types import ASSIGNMENTS, FALLBACKS, SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,6 +80,8 @@ class CoordinatorConfig:
     requests begin again. A quarter of it bounds the verifier's wait for drafts."""
     reconnect_s: float = 0.2
     """First pause before redialling a lost worker or re-forming a link. Grows to 30 s."""
+    fallback: str = "ngram"
+    """What drafts where no drafts come: ngram or none."""
     cost_cache: str = ""
     """Directory that keeps what steps cost, and which scores drafts that stand have. Empty: nothing
     is kept."""
@@ -113,6 +115,7 @@ class CoordinatorConfig:
             self.policy, self.policies, k=self.num_draft_tokens, most=self.max_draft_tokens
         )
         _choice("assignment", self.assignment, ASSIGNMENTS)
+        _choice("fallback", self.fallback, FALLBACKS)
         check_assignment(self.assignment, self.num_batches, self.shape)
         _range("prefill_budget_tokens", self.prefill_budget_tokens, 1, 2**20)
         _range("prefill_stall", self.prefill_stall, 1.0, 1000.0)

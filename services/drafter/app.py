@@ -15,6 +15,7 @@ from minedraft.security.credentials import Credentials
 from minedraft.security.roles import Role
 from minedraft.services.drafter.handler import Handler
 from minedraft.services.drafter.model_source import ModelSource
+from minedraft.services.drafter.run_ahead import parse_run_ahead
 from minedraft.transport.worker_service import DrafterServicer
 from minedraft.worker.cores import parse_cores
 from minedraft.worker.lifetime import load, serve_worker
@@ -105,6 +106,7 @@ async def _handler(
         kind=config.kind,
         max_catch_up_tokens=config.max_catch_up_tokens,
         prefix_cache=config.prefix_cache,
+        run_ahead=parse_run_ahead(config.run_ahead),
         loader=source,
         executor=executor,
         identity=draw_identity(),

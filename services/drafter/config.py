@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from minedraft.errors import ConfigError
 from minedraft.plans import MAX_CATCH_UP_TOKENS
 from minedraft.services.drafter.kinds import KINDS
+from minedraft.services.drafter.run_ahead import AUTO, parse_run_ahead
 from minedraft.worker.config import WorkerConfig
 
 
@@ -24,6 +25,8 @@ class DrafterConfig(WorkerConfig):
     below the coordinator's `prefill_budget_tokens`."""
     prefix_cache: bool = True
     """Compute what rows have in common at their beginning once."""
+    run_ahead: str = AUTO
+    """Tokens per row to draw ahead while the target verifies: auto, off or 1..64."""
     model_roots: tuple[str, ...] = ()
     """Directories, with commas, under which a swap may name models. Empty: the parent of the
     model."""
@@ -36,3 +39,4 @@ class DrafterConfig(WorkerConfig):
             raise ConfigError(
                 f"max_catch_up_tokens={self.max_catch_up_tokens}, want 1..{MAX_CATCH_UP_TOKENS}"
             )
+        parse_run_ahead(self.run_ahead)

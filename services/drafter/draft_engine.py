@@ -1,5 +1,7 @@
 """Runs one draft step on the device: catch up, let the proposer draft, send the drafts.
 
+Between steps it may draw ahead of the next one (`run_ahead`), one forward pass per call.
+
 Everything it holds is a cache of what the coordinator says; a step is repeatable and may be lost.
 The proposer decides which tokens to draft (`proposer`, `kinds`).
 """
@@ -15,6 +17,7 @@ from minedraft.services.drafter.kinds import make_proposer
 from minedraft.services.drafter.labels import Outcome
 from minedraft.services.drafter.proposer import DraftContext, Drafting
 from minedraft.services.drafter.rows import DrafterRows, Row
+from minedraft.services.drafter.run_ahead import RunAhead
 from minedraft.types import DebugOptions
 from minedraft.worker.stopwatch import Stopwatch
 
@@ -34,6 +37,7 @@ class DraftEngine:
         max_catch_up_tokens: Most committed tokens fed in one step.
         q_width: (id, probability) pairs to send with each draft; 0: ids only.
         prefix_cache: Whether rows that begin alike share KV blocks.
+        run_ahead: Most tokens drawn ahead per row; 0: none; None: `auto`.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class DraftEngine:
         max_catch_up_tokens: int = 2048,
         q_width: int = 0,
         prefix_cache: bool = True,
+        run_ahead: int | None = 0,
     ) -> None:
         self._max_catch_up = max_catch_up_tokens
         self._rows = DrafterRows(
@@ -55,11 +60,28 @@ class DraftEngine:
         self._watch = Stopwatch()
         self._q_width = q_width
         self._proposer = make_proposer(kind, DraftContext(runner, self._watch, q_width))
+        self._ahead = RunAhead(
+            self._rows, self._proposer, limit=run_ahead, max_len=runner.info.max_model_len
+        )
 
     @property
     def rows(self) -> DrafterRows:
         """Open rows. Read only."""
         return self._rows
+
+    @property
+    def ahead(self) -> RunAhead:
+        """What is drawn ahead. Read only."""
+        return self._ahead
+
+    def run_ahead(self) -> None:
+        """Draw ahead of the next plan: one forward pass, if there is something to draw.
+
+        Raises:
+            StateError: as of the runner; nothing more is drawn ahead of these rows.
+        """
+        self._ahead.go_on()
+        self._watch.worked()
 
     def step(
         self, plan: DraftPlan, *, plan_ns: int, send: Callable[[DraftPacket], None]
@@ -83,16 +105,19 @@ class DraftEngine:
             sampling = SamplingRow(opened.params, opened.prompt_token_ids, opened.output_token_ids)
             row = Row(sampling, opened.debug or DebugOptions(), salt=opened.cache_salt)
             self._rows.open(opened.row_id, row)
+        self._ahead.forget_closed()
         if not plan.rows:
+            if not plan.may_run_ahead:
+                self._ahead.stop()
             return None
+        self._ahead.begin(plan_ns)
         self._watch.start()
         self._rows.shares = not plan.is_trial
         batch = self._bring_up(plan)
         outcomes = [self._outcome(item) for item in batch]
         budget = min(self._max_catch_up, plan.max_catch_up_tokens or self._max_catch_up)
         able = self._catch_up(batch, budget) if self._proposer.reads_kv else batch
-        if able:
-            self._proposer.propose(able)
+        num_passes = self._proposer.propose(able) if able else 0
         for item in batch:
             if item.is_hopeless:
                 self._rows.give_up(item.row)
@@ -105,7 +130,7 @@ class DraftEngine:
             rows = tuple(self._drafted(item) for item in asked)
             send(DraftPacket(plan.epoch, plan.step_id, plan.batch, rows))
         timing = self._watch.stop(plan_ns=plan_ns, drafts_ns=None)
-        return DraftResult(
+        result = DraftResult(
             step_id=plan.step_id,
             batch=plan.batch,
             num_draft_tokens=sum(len(item.drafts) for item in batch),
@@ -125,7 +150,10 @@ class DraftEngine:
                 if not item.drafts or plan.score is not Score.NONE
             ),
             num_catch_up_tokens=sum(len(item.due) for item in batch),
+            num_ahead_tokens=sum(item.num_reused for item in batch),
         )
+        self._ahead.keep(able, num_passes, may_run_ahead=plan.may_run_ahead)
+        return result
 
     def _bring_up(self, plan: DraftPlan) -> list[Drafting]:
         stop = None if plan.score is Score.NONE else plan.stop
@@ -178,6 +206,7 @@ class DraftEngine:
             if key is not None and len(due) >= self._rows.block_size:
                 fed_keys.add(key)
             item.due, item.is_ready = due, is_complete and k > 0
+            self._ahead.resume(item)
             fed.append(item)
         return fed
 

@@ -25,7 +25,7 @@ from minedraft.worker.memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from minedraft.link.endpoints import DraftSender
     from minedraft.link.options import LinkOptions
@@ -67,6 +67,7 @@ class Handler:
         kind: str,
         max_catch_up_tokens: int,
         prefix_cache: bool = True,
+        run_ahead: int | None = 0,
         loader: Loader,
         executor: DeviceExecutor,
         identity: WorkerIdentity,
@@ -77,6 +78,7 @@ class Handler:
         self._kind = kind
         self._max_catch_up_tokens = max_catch_up_tokens
         self._prefix_cache = prefix_cache
+        self._run_ahead = run_ahead
         self._loader = loader
         self._executor = executor
         self._identity = identity
@@ -153,6 +155,7 @@ class Handler:
             max_catch_up_tokens=self._max_catch_up_tokens,
             q_width=spec.q_width,
             prefix_cache=self._prefix_cache,
+            run_ahead=self._run_ahead,
         )
         if session != self._session:
             sender.close()
@@ -198,19 +201,25 @@ class Handler:
             void.set_result(None)
             return void
         check_vocabulary(plan, link.runner.info.vocab_size)
-        return self._executor.submit(
+        future: asyncio.Future[Any] = self._executor.submit(
             link.engine.step, plan, plan_ns=arrived_ns, send=link.sender.send
         )
+        future.add_done_callback(self._go_on)
+        return future
 
     async def usage(self) -> WorkerUsage:
         """What this process holds at the moment."""
         runners = {id(r): r for r in (self._runner, *(k.runner for k in self._links.values()))}
         rows = [link.engine.rows for link in self._links.values()]
+        ahead = [link.engine.ahead for link in self._links.values()]
         return WorkerUsage(
             num_blocks=sum(runner.num_blocks for runner in runners.values()),
             num_blocks_used=sum(each.num_blocks_used for each in rows),
             num_blocks_cached=sum(each.num_blocks_cached for each in rows),
             num_prefix_hit_tokens=sum(each.num_hit_tokens for each in rows),
+            num_ahead_tokens=sum(each.num_drawn for each in ahead),
+            num_ahead_used_tokens=sum(each.num_used for each in ahead),
+            longest_ahead_wait_ns=max((each.longest_wait_ns for each in ahead), default=0),
             rss_bytes=await asyncio.to_thread(resident_bytes),
         )
 
@@ -218,6 +227,29 @@ class Handler:
         """Drop all links."""
         for epoch in list(self._links):
             self._drop(epoch)
+
+    def _go_on(self, _ended: asyncio.Future[Any]) -> None:
+        """Device work has ended: draw ahead while nothing is queued.
+
+        One forward pass at a time, so that a plan that comes meanwhile waits for no more than it.
+        """
+        if self._executor.num_unfinished:
+            return  # this is called again when that ends
+        for link in self._links.values():
+            if link.engine.ahead.has_work:
+                self._executor.submit(link.engine.run_ahead).add_done_callback(self._ran_ahead)
+                return
+
+    def _ran_ahead(self, ended: asyncio.Future[None]) -> None:
+        if ended.cancelled():
+            return
+        failure = ended.exception()
+        if failure is not None:
+            # The next plan finds the same, and says so; it needs nothing of this.
+            repeated = self._repeats.facts(f"ahead {failure!r}")
+            if repeated is not None:
+                log.warning("ahead.failed", reason=str(failure), **repeated)
+        self._go_on(ended)
 
     def _model_info(self, runner: ModelRunner) -> ModelInfo:
         return replace(runner.info, drafter_kind=self._kind, num_blocks=0)

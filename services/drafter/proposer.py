@@ -55,6 +55,10 @@ class Drafting:
     """Drafts are missing because the model's logits are no distribution."""
     is_hopeless: bool = False
     """The model has no numbers for its committed tokens: to draft again would change nothing."""
+    is_ahead: bool = False
+    """Whether its step is over, and it goes on with drafts beyond those that it sent."""
+    num_reused: int = 0
+    """Drafts that were drawn ahead of this step."""
 
     @property
     def wants_more(self) -> bool:
@@ -86,19 +90,20 @@ class Drafting:
 
     def feed_due(self) -> RowInput:
         """Write the KV of what is due; logits of the last position if the row is ready."""
-        given = self._feed(self.due, num_logits=int(self.is_ready))
-        self.row.num_agreed = len(self.row.cached)
+        row = self.row
+        given = RowInput(self.due, len(row.cached), row.block_ids, num_logits=int(self.is_ready))
+        row.cached += self.due
+        row.num_agreed = len(row.cached)
         return given
 
     def feed_draft(self) -> RowInput:
         """Write the KV of the newest draft, for the logits after it."""
-        return self._feed(self.drafts[-1:], num_logits=1)
-
-    def _feed(self, token_ids: list[int], *, num_logits: int) -> RowInput:
-        row = self.row
-        given = RowInput(token_ids, len(row.cached), row.block_ids, num_logits)
-        row.cached += token_ids
-        return given
+        row, newest = self.row, self.drafts[-1:]
+        start = self.planned.base_len + len(self.drafts) - 1
+        if self.is_ahead:  # `Row.cached` is what a drafter has that never draws ahead
+            return RowInput(newest, start, row.block_ids + (row.ahead_block_ids or []), 1)
+        row.cached += newest
+        return RowInput(newest, start, row.block_ids, 1)
 
 
 class Proposer(Protocol):
@@ -113,11 +118,22 @@ class Proposer(Protocol):
         and their committed tokens (`Row.sampling`) are all there is.
         """
 
-    def propose(self, batch: Sequence[Drafting]) -> None:
+    def propose(self, batch: Sequence[Drafting]) -> int:
         """Feed each row what is due, and append drafts to those that are ready and want more.
 
         Args:
-            batch: Rows of one step, at least one.
+            batch: Rows of one step, at least one; some may have drafts already.
+
+        Returns:
+            Forward passes that it took.
+        """
+
+    def go_on(self, batch: Sequence[Drafting]) -> None:
+        """Append one more draft to each row, in one forward pass.
+
+        Args:
+            batch: Rows with drafts, at least one. One whose logits are no distribution is broken
+                afterwards.
         """
 
 

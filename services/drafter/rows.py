@@ -3,6 +3,9 @@
 Of each row it knows which tokens its KV was built from. A row that is brought to a new committed
 length keeps the KV of the common prefix; whatever differs (rejected drafts) is fed again. Full
 blocks of committed tokens are published: a row whose tokens begin alike takes them over.
+
+What is drawn ahead (`run_ahead`) takes blocks that are empty, and gives them back to any row that
+asks: who has room, and which cached blocks are evicted, is the same with and without it.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ class Row:
     num_agreed: int = 0
     """Leading tokens of `cached` that are known to be committed."""
     block_ids: list[int] = field(default_factory=list)
+    ahead_block_ids: list[int] | None = None
+    """Blocks after `block_ids` that hold KV drawn ahead; None: nothing of the row is drawn ahead,
+    or its KV is gone."""
     block_keys: list[bytes] = field(default_factory=list)
     """Keys of the first full blocks of its committed tokens, as far as they were asked for."""
     num_published: int = 0
@@ -121,6 +127,8 @@ class DrafterRows:
         self._rows: dict[RowId, Row] = {}
         self._blocks = PrefixCache(num_blocks, block_size, is_on=prefix_cache)
         self._fingerprint = fingerprint
+        self._ahead: dict[int, Row] = {}
+        """By identity: rows with `ahead_block_ids`."""
         self._num_returns = 0
         """Times that a row gave blocks back; one that found no room waits for the next time."""
 
@@ -153,7 +161,12 @@ class DrafterRows:
         """Forget a row. Unknown ids are fine."""
         row = self._rows.pop(row_id, None)
         if row is not None:
+            self.drop_ahead(row)
             self._give_back(row.block_ids)
+
+    def is_open(self, row: Row, row_id: RowId) -> bool:
+        """Whether a row is the open one of that id."""
+        return self._rows.get(row_id) is row
 
     def reset(self) -> None:
         """Forget all rows."""
@@ -184,13 +197,14 @@ class DrafterRows:
         size, length = self._blocks.block_size, row.sampling.num_tokens
         if row.num_agreed < row.num_published * size:
             # What was said to be committed is to be written anew.
-            self._give_back(row.drop_cache())
+            self._drop_cache(row)
             row.block_keys.clear()
         first, last = row.num_agreed // size, (length - 1) // size
         if first >= last or not (self._blocks.is_on and self.shares):
             return None
         found = self._blocks.find(self._key(row, index) for index in range(first, last))
         if found:
+            self.drop_ahead(row)
             self._blocks.share(found)
             self._blocks.free(row.block_ids[first:])
             row.block_ids[first:] = found
@@ -223,19 +237,45 @@ class DrafterRows:
         if row.parked_at == self._num_returns:
             return False
         need = self._blocks.blocks_for(num_positions) - len(row.block_ids)
-        if need > self._blocks.num_free:
-            self._give_back(row.drop_cache())
+        if need > self._blocks.num_free + self._num_ahead_blocks:
+            self._drop_cache(row)
             row.parked_at = self._num_returns
             return False
         if need > 0:
-            row.block_ids += self._blocks.allocate(need)
+            own = row.ahead_block_ids or []
+            taken, own[:] = own[:need], own[need:]
+            if need - len(taken) > self._blocks.num_empty:
+                for other in list(self._ahead.values()):
+                    if other is not row:
+                        self.drop_ahead(other)
+            row.block_ids += taken + self._blocks.allocate(need - len(taken))
         return True
+
+    def reserve_ahead(self, row: Row, num_positions: int) -> bool:
+        """Give a row blocks to draw ahead in, out of empty ones; False: there are too few."""
+        if row.ahead_block_ids is None:
+            row.ahead_block_ids = []
+            self._ahead[id(row)] = row
+        num_held = len(row.block_ids) + len(row.ahead_block_ids)
+        need = self._blocks.blocks_for(num_positions) - num_held
+        if need > self._blocks.num_empty:
+            return False
+        if need > 0:
+            row.ahead_block_ids += self._blocks.allocate(need)
+        return True
+
+    def drop_ahead(self, row: Row) -> None:
+        """Forget what was drawn ahead of a row. No row waits for these blocks: none was refused."""
+        if row.ahead_block_ids is not None:
+            del self._ahead[id(row)]
+            self._blocks.free(row.ahead_block_ids)
+            row.ahead_block_ids = None
 
     def give_up(self, row: Row) -> None:
         """Drop the KV of a row that the model has no numbers for, and never feed it again."""
         row.is_broken = True
         self._blocks.withdraw(row.block_ids)
-        self._give_back(row.drop_cache())
+        self._drop_cache(row)
 
     def _key(self, row: Row, index: int) -> bytes:
         """Key of a full block of committed tokens, hashed once."""
@@ -244,6 +284,14 @@ class DrafterRows:
             tokens = [row.token(p) for p in range(len(keys) * size, (index + 1) * size)]
             extend_keys(keys, tokens, size, salt=row.salt, fingerprint=self._fingerprint)
         return keys[index]
+
+    @property
+    def _num_ahead_blocks(self) -> int:
+        return sum(len(row.ahead_block_ids or ()) for row in self._ahead.values())
+
+    def _drop_cache(self, row: Row) -> None:
+        self.drop_ahead(row)
+        self._give_back(row.drop_cache())
 
     def _give_back(self, block_ids: list[int]) -> None:
         self._num_returns += bool(block_ids)

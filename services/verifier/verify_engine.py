@@ -15,12 +15,13 @@ from minedraft.model.batch import RowInput, RowsError
 from minedraft.model.sampling import SamplingRow
 from minedraft.plans import RowResult, VerifyResult
 from minedraft.services.verifier.acceptance import AcceptItem, Outcome, accept
+from minedraft.services.verifier.ngram import NgramDrafts
 from minedraft.services.verifier.selected import num_verified
 from minedraft.types import RowError
 from minedraft.worker.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from minedraft.model.runner import ModelRunner
     from minedraft.packets.packet import DraftedRow, DraftPacket
@@ -34,6 +35,8 @@ class _Row:
 
     sampling: SamplingRow
     block_ids: list[int] = field(default_factory=list)
+    ngrams: NgramDrafts | None = None
+    """Made when drafts are missing first."""
 
     def committed(self, start: int, end: int) -> list[int]:
         """Committed tokens of positions [start, end)."""
@@ -42,6 +45,12 @@ class _Row:
             return self.sampling.output_token_ids[start - num_prompt : end - num_prompt]
         tokens = self.sampling.prompt_token_ids[start:end]
         return tokens + self.sampling.output_token_ids[: max(end - num_prompt, 0)]
+
+    def draft(self, most: int) -> tuple[int, ...]:
+        """Draft from its own tokens."""
+        if self.ngrams is None:
+            self.ngrams = NgramDrafts()
+        return tuple(self.ngrams.propose(self.committed, self.sampling.num_tokens, most))
 
 
 class VerifyEngine:
@@ -121,11 +130,17 @@ class VerifyEngine:
         counts = num_verified(plan.rows, usable, params, plan.selection, self._rule)
         inputs: list[RowInput] = []
         items: list[AcceptItem] = []
+        own: dict[int, NgramDrafts] = {}
         for planned, row, drafts, count in zip(plan.rows, rows, usable, counts, strict=True):
             feed_end = planned.num_computed + planned.num_feed
             token_ids = row.committed(planned.num_computed, feed_end)
             is_sampled = feed_end == planned.base_len
             ids = drafts.token_ids[:count] if drafts is not None else ()
+            # A selection is a budget of all rows together, made before anybody knew of these.
+            if not ids and planned.num_ngram_tokens and plan.selection is None:
+                ids = row.draft(planned.num_ngram_tokens)
+                if ids and row.ngrams is not None:
+                    own[len(inputs)] = row.ngrams
             inputs.append(
                 RowInput(
                     token_ids=[*token_ids, *ids],
@@ -144,7 +159,7 @@ class VerifyEngine:
                 raise ProtocolError(f"step {plan.step_id}: {err}") from err
         with self._watch.measure("sample"):
             outcomes = accept(logits, items, self._rule, self._runner.draw_kernel)
-        results = tuple(self._results(plan, inputs, items, outcomes))
+        results = tuple(self._results(plan, inputs, items, outcomes, own))
         timing = self._watch.stop(plan_ns=plan_ns, drafts_ns=drafts_ns)
         return VerifyResult(plan.step_id, plan.batch, results, timing, num_stale)
 
@@ -161,17 +176,18 @@ class VerifyEngine:
             )
         row.block_ids[planned.block_offset :] = planned.new_block_ids
         feed_end = planned.num_computed + planned.num_feed
+        num_drafts = max(planned.num_draft_tokens, planned.num_ngram_tokens)
         capacity = len(row.block_ids) * self._runner.block_size
         if (
             planned.num_feed < 1
             or feed_end > planned.base_len
-            or feed_end + planned.num_draft_tokens > capacity
-            or (planned.num_draft_tokens and feed_end != planned.base_len)
+            or feed_end + num_drafts > capacity
+            or (num_drafts and feed_end != planned.base_len)
             or any(not 0 <= block < self._runner.num_blocks for block in planned.new_block_ids)
         ):
             raise ProtocolError(
                 f"row {planned.row_id}: feed [{planned.num_computed}, {feed_end}) and "
-                f"{planned.num_draft_tokens} drafts of base_len {planned.base_len} "
+                f"{num_drafts} drafts of base_len {planned.base_len} "
                 f"do not fit {capacity} positions"
             )
         return row
@@ -182,6 +198,7 @@ class VerifyEngine:
         inputs: Sequence[RowInput],
         items: Sequence[AcceptItem],
         outcomes: Sequence[Outcome],
+        own: Mapping[int, NgramDrafts],
     ) -> list[RowResult]:
         decided = iter(zip(items, outcomes, strict=True))
         rows = []
@@ -195,6 +212,8 @@ class VerifyEngine:
                 error = RowError.NON_FINITE
                 rows.append(RowResult(planned.row_id, planned.base_len, (), error=error))
                 continue
+            if index in own:
+                own[index].observe(len(item.draft_token_ids), outcome.num_accepted)
             rows.append(
                 RowResult(
                     row_id=planned.row_id,
@@ -203,6 +222,7 @@ class VerifyEngine:
                     num_draft_tokens=len(item.draft_token_ids),
                     num_accepted_tokens=outcome.num_accepted,
                     logprobs=tuple(outcome.logprobs or ()),
+                    is_ngram=index in own,
                 )
             )
         return rows

@@ -33,6 +33,9 @@ class Answer:
     """Of each row with drafts: how many it had, and how many were accepted."""
     num_offered: int = 0
     """Rows whose drafts came, verified or not."""
+    num_ngram_tokens: int = 0
+    """Drafts of the verifier's own; in none of the numbers of drafts."""
+    num_accepted_ngram_tokens: int = 0
 
 
 def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
@@ -45,15 +48,20 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
     rows: list[tuple[Request, RowResult]] = []
     judged: list[tuple[int, int]] = []
     num_drafts = num_draft_tokens = num_accepted_tokens = num_refused = num_broken = 0
+    num_ngram_tokens = num_accepted_ngram_tokens = 0
     for row in result.rows:
         request = left.pop(row.row_id, None)
         if request is not None:
-            check_row(request, row, planned[row.row_id], vocab_size)
+            most = step.num_ngram_tokens.get(row.row_id, 0) if row.is_ngram else planned[row.row_id]
+            check_row(request, row, most, vocab_size)
             rows.append((request, row))
         if row.error is not None:
             num_broken += 1
         k = row.num_draft_tokens
-        if k:
+        if row.is_ngram:
+            num_ngram_tokens += k
+            num_accepted_ngram_tokens += row.num_accepted_tokens
+        elif k:
             num_accepted = row.num_accepted_tokens
             num_drafts += 1
             num_draft_tokens += k
@@ -72,6 +80,8 @@ def read_answer(step: Step, result: VerifyResult, vocab_size: int) -> Answer:
         num_broken,
         judged,
         max(num_planned - result.num_stale_drafts, num_drafts),
+        num_ngram_tokens,
+        num_accepted_ngram_tokens,
     )
 
 

@@ -64,6 +64,7 @@ class Core(Facts):
         trial_s: Device time of trial steps, which measure costs while idle; 0: none.
         max_rows: Most requests that one batch may have.
         assignment: Which rules assign requests to batches.
+        has_ngrams: Whether the verifier drafts from a row's own tokens where no drafts come.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Core(Facts):
         trial_s: float = 0.0,
         max_rows: int = MAX_ROWS,
         assignment: str = "balanced",
+        has_ngrams: bool = False,
     ) -> None:
         self.max_waiting = max_waiting
         self._has_prefix_cache = prefix_cache
@@ -104,6 +106,7 @@ class Core(Facts):
             decider=self.decider,
             prefill_budget_tokens=prefill_budget_tokens,
             prefill_stall=prefill_stall,
+            has_ngrams=has_ngrams,
         )
         self.trials = Trials(
             self._table, self.sources, self._costs, self._planner.number, max_s=trial_s

@@ -186,7 +186,9 @@ class Costs:
         costs = self._sources.get(result.epoch)
         if costs is None:
             return
-        if result.num_rows:
+        # Drafts that were there already say nothing of what drafting costs.
+        is_ahead = result.num_ahead_tokens > 0
+        if result.num_rows and not is_ahead:
             costs.recent_ns.append(result.timing.total_ns)
         self._learn_draft(costs)
         self._drafting.note(result.timing)
@@ -197,7 +199,9 @@ class Costs:
                 costs.sends_scores = bool(rows_per_depth)
         if step is not None and not rows_per_depth:
             rows_per_depth = per_depth(step.num_draft_tokens.values())
-        if sum(rows_per_depth) == result.num_draft_tokens:  # else some rows drafted less
+        if (
+            sum(rows_per_depth) == result.num_draft_tokens and not is_ahead
+        ):  # else some rows drafted less
             costs.last = _Drafted(
                 rows_per_depth,
                 result.num_catch_up_tokens,
@@ -213,7 +217,7 @@ class Costs:
         if step.is_wide:
             return  # on other cores; the shape has a figure of its own
         self._last = _Verified(
-            step.num_scheduled_tokens + answer.num_draft_tokens,
+            step.num_scheduled_tokens + answer.num_draft_tokens + answer.num_ngram_tokens,
             num_rows,
             step.context,
             step.num_scheduled_tokens > num_rows,

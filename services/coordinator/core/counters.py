@@ -56,6 +56,8 @@ class Counters(admin.Counters):
         self.num_draft_tokens += answer.num_draft_tokens
         self.num_accepted_tokens += answer.num_accepted_tokens
         self.num_broken_rows += answer.num_broken_rows
+        self.num_ngram_tokens += answer.num_ngram_tokens
+        self.num_accepted_ngram_tokens += answer.num_accepted_ngram_tokens
         for num_drafted, num_accepted in answer.judged:
             self._rows_by_drafted[num_drafted] += 1
             self._rows_by_accepted[num_accepted] += 1

@@ -46,7 +46,7 @@ def settle(request: Request, row: RowResult, keep: Keep) -> Outcome:
         num_tokens, reason = keep(request, row)
         token_ids = row.token_ids[:num_tokens]
         request.commit(token_ids)
-        request.observe(row.num_draft_tokens, row.num_accepted_tokens)
+        request.observe(0 if row.is_ngram else row.num_draft_tokens, row.num_accepted_tokens)
         return Outcome(request, row, len(token_ids), reason)
     except Exception as err:  # noqa: BLE001 the driver hears of it
         # Half of it may be done: to go on would give its caller another output.

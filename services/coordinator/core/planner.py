@@ -53,6 +53,7 @@ class Planner:
         decider: Decides how many tokens each request drafts and feeds.
         prefill_budget_tokens: Most prompt tokens in one step.
         prefill_stall: Times that a step may take as long because of them; >= 1.
+        has_ngrams: Whether the verifier drafts where no drafts come.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Planner:
         decider: Decider,
         prefill_budget_tokens: int,
         prefill_stall: float,
+        has_ngrams: bool = False,
     ) -> None:
         self._table = table
         self._sources = sources
@@ -76,6 +78,9 @@ class Planner:
         self._decider = decider
         self._scheduler = Scheduler(decider, table, costs, estimator, prefill_stall=prefill_stall)
         self._prefill_budget = prefill_budget_tokens
+        self._has_ngrams = has_ngrams
+        self._ahead: set[int] = set()
+        """Sources that may draw ahead."""
         self.reserved = Reserved()
         """Peaks of the pool. Read only."""
         self._next_step = 1
@@ -167,6 +172,7 @@ class Planner:
             num_scheduled_tokens=rows.num_scheduled_tokens,
             context=rows.context,
             num_draft_tokens=rows.num_draft_tokens,
+            num_ngram_tokens=rows.num_ngram_tokens,
             num_behind=rows.num_behind,
             source=limits.source if any(rows.num_draft_tokens.values()) else 0,
             score=rows.score,
@@ -175,9 +181,12 @@ class Planner:
         step.is_wide = has_spare and self._shaper.shape.is_wide and not step.source
         table.in_flight[batch] = step
         table.prefixes.begin_step(step)
+        if step.is_wide:
+            yield from self._end_run_ahead()
         yield self._draft_plan(step, rows, drafter), self._verify_plan(step, rows)
 
     def _limits(self, k: int, verifier: ModelInfo, drafter: DraftSource | None) -> Limits:
+        mode_k = self._shaper.mode.num_draft_tokens
         return Limits(
             num_draft_tokens=self._decider.most_draft_tokens(k) if drafter else 0,
             prefill_budget_tokens=self._prefill_budget,
@@ -187,6 +196,8 @@ class Planner:
             source=drafter.source_id if drafter else 0,
             num_batches=min(self._table.batches.num_batches, max(self._table.num_running, 1)),
             num_drafters=max(len(self._sources.able), 1),
+            # A shape that does not draft has been chosen; without a drafter there was no choice.
+            num_ngram_tokens=(k if drafter else mode_k) if self._has_ngrams else 0,
         )
 
     def _draft_plan(
@@ -204,7 +215,25 @@ class Planner:
             max_catch_up_tokens=rows.max_catch_up_tokens,
             score=rows.score,
             stop=rows.stop,
+            may_run_ahead=step.source > 0 and self._may_run_ahead(drafter),
         )
+
+    def _may_run_ahead(self, drafter: DraftSource) -> bool:
+        """Whether a source drafts for one batch only, so that its drafts hide behind nothing."""
+        table, source = self._table, drafter.source_id
+        batches = [b for b in table.batches.numbers if table.batches.size(b)]
+        its_own = [b for b in batches if self._sources.of_batch(b) is drafter]
+        is_on = self._shaper.shape.num_draft_tokens > 0 and len(its_own) == 1
+        self._ahead = (self._ahead | {source}) if is_on else (self._ahead - {source})
+        return is_on
+
+    def _end_run_ahead(self) -> Iterator[Plans]:
+        """Tell drafters whose cores are lent to stop what they draw ahead."""
+        sources, self._ahead = self._ahead, set()
+        for source in self._sources.able:
+            if source.source_id in sources:
+                closes = self._table.take_drafter_closes(source.source_id)
+                yield DraftPlan(0, 0, source.source_id, closes=closes), _NOTHING
 
     def _verify_plan(self, step: Step, rows: StepRows) -> VerifyPlan:
         return VerifyPlan(
@@ -271,4 +300,5 @@ class Planner:
             yield None, VerifyPlan(0, 0, 0, closes=closes)
         for source in self._table.sources_with_closes():
             closes = self._table.take_drafter_closes(source)
-            yield DraftPlan(0, 0, source, closes=closes), _NOTHING
+            may_run_ahead = source in self._ahead
+            yield DraftPlan(0, 0, source, closes=closes, may_run_ahead=may_run_ahead), _NOTHING

@@ -225,7 +225,7 @@ class Request:
             self.max_token_id = largest
 
     def observe(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
-        """Count what one verify step did with its drafts."""
+        """Count what one verify step did with the drafts of a drafter."""
         stats = self.stats
         stats.num_steps += 1
         if not num_draft_tokens:

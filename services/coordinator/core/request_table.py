@@ -303,6 +303,7 @@ class RequestTable:
         drafts: dict[RowId, int] = {}
         for step in self.in_flight.values():
             drafts |= step.num_draft_tokens
+            drafts |= step.num_ngram_tokens
         for request in self.live.values():
             row_id = request.row_id
             if not row_id:

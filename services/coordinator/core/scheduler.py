@@ -25,6 +25,7 @@ from minedraft.services.coordinator.core.step_view import (
     DecodingMembers,
     StepView,
     most_draft_tokens,
+    most_ngram_tokens,
     view_prefilling,
 )
 from minedraft.services.coordinator.core.wire_rows import StepRows, lags, wants_drafts
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from minedraft.services.coordinator.core.request import Request
     from minedraft.services.coordinator.core.step import Step
     from minedraft.services.coordinator.core.step_view import Limits
+    from minedraft.types import RowId
 
 _by_arrival = attrgetter("arrival")
 
@@ -112,7 +114,7 @@ class Scheduler:
         if prefilling:
             self._bound_prefill(decision, decoding, limits)
         decodes, prefills = self._allocate(decision, decoding, prefilling)
-        step = _write(decodes, prefills, limits)
+        step = _write(decodes, prefills, limits, self._ngrams(decodes, limits))
         if decision.score:
             step.choose_by(decision, self._estimator)
         if step.is_feeding:
@@ -195,13 +197,33 @@ class Scheduler:
         ]
         return decodes, prefills
 
+    def _ngrams(
+        self, decodes: list[tuple[Request, int]], limits: Limits
+    ) -> dict[RowId, int] | None:
+        """Give rows that their source has no drafts for blocks for drafts of the verifier's own.
+
+        Returns:
+            How many fit; None: the verifier makes none.
+        """
+        if not limits.num_ngram_tokens:
+            return None
+        found = {}
+        for request, k in decodes:
+            if not k and (not limits.source or limits.source in request.behind):
+                wanted = most_ngram_tokens(request, limits)
+                found[request.row_id] = wanted and self._pool.allocate_drafts(request, wanted)
+        return found
+
 
 def _write(
-    decodes: list[tuple[Request, int]], prefills: list[tuple[Request, int]], limits: Limits
+    decodes: list[tuple[Request, int]],
+    prefills: list[tuple[Request, int]],
+    limits: Limits,
+    ngrams: dict[RowId, int] | None,
 ) -> StepRows:
     """Write the rows of a step; those that decode come first."""
     step, source = StepRows(), limits.source
-    step.add_decoding(decodes, source)
+    step.add_decoding(decodes, source, ngrams)
     for request, k in decodes:
         if k:
             continue

@@ -266,6 +266,7 @@ class Shaper:
             or view.price_ns is None
             or timing.total_ns <= 0  # not measured
             or feeds_prompt
+            or answer.num_ngram_tokens  # the price is that of a step without them
             or bool(step.source) != bool(view.shape.num_draft_tokens)
             or step.is_wide != view.shape.is_wide
         ):

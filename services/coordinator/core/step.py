@@ -42,6 +42,8 @@ class Step:
     """Keys of the blocks that it fills with prompts."""
     is_trial: bool = False
     """Whether it only measures: it has no requests, and nothing counts it."""
+    num_ngram_tokens: dict[RowId, int] = field(default_factory=dict)
+    """Most drafts of the verifier's own, of rows that may have any where none come."""
     orphans: list[int] = field(default_factory=list)
     """Blocks of rows that ended while the step was in flight; freed with it."""
     orphan_rows: list[RowId] = field(default_factory=list)

@@ -39,6 +39,8 @@ class Limits:
     """That rotate, those with members."""
     num_drafters: int = 1
     """That draft."""
+    num_ngram_tokens: int = 0
+    """Most drafts of the verifier's own, where its source has none for a row; 0: none."""
 
 
 @dataclass(slots=True)
@@ -193,6 +195,14 @@ def most_draft_tokens(requests: Iterable[Request], limits: Limits) -> list[int]:
         room = min(request.max_len, most_len) - 1 - request.num_tokens
         ks.append(k if k <= room else max(room, 0))
     return ks
+
+
+def most_ngram_tokens(request: Request, limits: Limits) -> int:
+    """Most drafts of the verifier's own for a member in phase READY; a caller may want none."""
+    wanted = request.speculation.num_draft_tokens
+    most = limits.num_ngram_tokens if wanted is None else min(wanted, limits.num_ngram_tokens)
+    room = min(request.max_len, limits.max_model_len) - 1 - request.num_tokens
+    return max(min(most, room, MAX_DRAFT_TOKENS), 0)
 
 
 def view_decoding(

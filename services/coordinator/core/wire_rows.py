@@ -13,7 +13,7 @@ from minedraft.selection import Selection
 from minedraft.services.coordinator.core.request import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from minedraft.plans import DraftResult
     from minedraft.services.coordinator.core.decision import Decision
@@ -40,6 +40,8 @@ class StepRows:
     """Owners of `verify_rows`, in order."""
     num_draft_tokens: dict[RowId, int] = field(default_factory=dict)
     """k of `verify_rows`."""
+    num_ngram_tokens: dict[RowId, int] = field(default_factory=dict)
+    """Most drafts of the verifier's own, of rows that may have any."""
     num_scheduled_tokens: int = 0
     """Committed tokens that `verify_rows` feed."""
     num_behind: int = 0
@@ -70,8 +72,16 @@ class StepRows:
             offsets = tuple(map(estimator.offset, owners)) if curves.slopes else ()
             self.stop = Stop(decision.stop_below, curves, offsets)
 
-    def add_decoding(self, decodes: Iterable[tuple[Request, int]], source: int) -> None:
+    def add_decoding(
+        self,
+        decodes: Iterable[tuple[Request, int]],
+        source: int,
+        ngrams: Mapping[RowId, int] | None = None,
+    ) -> None:
         """Add rows of requests that decode, each with its k, and advance their phases.
+
+        With `ngrams` the verifier may draft for rows whose drafts do not come: as many as were
+        asked for, or as this says of rows without a k.
 
         Does what `add_verify` and `add_draft` do, in one loop: this is most of planning.
         """
@@ -91,7 +101,20 @@ class StepRows:
             tail = request.tail(start)
             num_feed = num_tokens - num_computed
             new_block_ids = tuple(block_ids[num_sent:]) if num_sent < num_blocks else ()
-            fields = (row_id, num_tokens, tail, num_computed, num_feed, k, new_block_ids, num_sent)
+            num_own = 0
+            if ngrams is not None and (num_own := k or ngrams.get(row_id, 0)):
+                self.num_ngram_tokens[row_id] = num_own
+            fields = (
+                row_id,
+                num_tokens,
+                tail,
+                num_computed,
+                num_feed,
+                k,
+                new_block_ids,
+                num_sent,
+                num_own,
+            )
             verify_rows.append(_new_tuple(VerifyRow, fields))
             request.verifier_len, request.num_blocks_sent = num_tokens, num_blocks
             self.requests[row_id] = request

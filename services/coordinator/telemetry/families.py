@@ -145,6 +145,12 @@ def _totals(status: Status, observed: Observed) -> Iterator[Family]:
             name, f"Draft tokens {text}, by their place in the draft.", "position", by_position
         )
     yield _counter("stale_drafts", "Drafts that came too late to use.", totals.num_stale_drafts)
+    yield _counter("ngram_tokens", "Drafts of the verifier's own.", totals.num_ngram_tokens)
+    yield _counter(
+        "accepted_ngram_tokens",
+        "Of them, those that the target kept.",
+        totals.num_accepted_ngram_tokens,
+    )
     yield _counter(
         "behind_rows",
         "Rows verified without drafts: their drafter had to catch up.",

@@ -38,18 +38,29 @@ class ModelProposer:
         self._watch = context.watch
         self._q_width = context.q_width
 
-    def propose(self, batch: Sequence[Drafting]) -> None:
+    def propose(self, batch: Sequence[Drafting]) -> int:
         """See `Proposer`."""
-        drafting = [item for item in batch if item.is_ready]
-        with self._watch.measure("forward"):
-            logits = self._runner.forward([item.feed_due() for item in batch])
-        self._extend(drafting, logits)
-        for index in self._runner.broken:
-            batch[index].is_hopeless = True
-        while drafting := [item for item in drafting if item.wants_more]:
+        num_passes = 0
+        due = [item for item in batch if item.due]
+        drafting = [item for item in batch if not item.due and item.wants_more]
+        while due or drafting:
             with self._watch.measure("forward"):
-                logits = self._runner.forward([item.feed_draft() for item in drafting])
+                feeds = [item.feed_due() for item in due] + [item.feed_draft() for item in drafting]
+                logits = self._runner.forward(feeds)
+            for index in self._runner.broken:
+                if index < len(due):
+                    due[index].is_hopeless = True
+            drafting = [item for item in due if item.is_ready] + drafting
             self._extend(drafting, logits)
+            due, drafting = [], [item for item in drafting if item.wants_more]
+            num_passes += 1
+        return num_passes
+
+    def go_on(self, batch: Sequence[Drafting]) -> None:
+        """See `Proposer`."""
+        with self._watch.measure("forward"):
+            logits = self._runner.forward([item.feed_draft() for item in batch])
+        self._extend(batch, logits)
 
     def impose(self, item: Drafting, drawn: int) -> Imposed | None:  # noqa: ARG002 of other kinds
         """Return what to propose in place of the drawn one; None: the drawn one.

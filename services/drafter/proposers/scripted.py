@@ -18,10 +18,19 @@ class ScriptedProposer:
     def __init__(self, _context: DraftContext) -> None:
         pass
 
-    def propose(self, batch: Sequence[Drafting]) -> None:
+    def propose(self, batch: Sequence[Drafting]) -> int:
         """See `Proposer`."""
         for item in batch:
             for token in item.row.reference(0, item.planned.num_draft_tokens):
                 if not item.wants_more:
                     break
+                item.add(token)
+        return 0
+
+    def go_on(self, batch: Sequence[Drafting]) -> None:
+        """See `Proposer`. A row whose reference ends is broken."""
+        for item in batch:
+            tokens = item.row.reference(len(item.drafts), 1)
+            item.is_broken = not tokens
+            for token in tokens:
                 item.add(token)

@@ -145,6 +145,9 @@ def test_what_a_drafter_holds_is_shown_once_it_is_known():
     assert "cpu EPYC x2" in shown(replace(status, workers=(on,)))
     known = replace(worker, usage=WorkerUsage(1024, 37, 412 * 2**20, 8))
     assert "37 of 1024 blocks, 8 more cached, 412 MiB" in shown(replace(status, workers=(known,)))
+    assert "drawn ahead" not in shown(replace(status, workers=(known,)))
+    ahead = replace(known, usage=replace(known.usage, num_ahead_tokens=9, num_ahead_used_tokens=4))
+    assert "9 tokens drawn ahead, 5 of them not used" in shown(replace(status, workers=(ahead,)))
 
 
 def shown(status):

@@ -110,3 +110,17 @@ async def test_an_abandoned_one_closes_while_its_work_goes_on():
     assert not ended.is_set()
     go_on.set()
     assert await asyncio.to_thread(ended.wait, 5)
+
+
+async def test_it_counts_what_is_queued_or_runs():
+    go = threading.Event()
+    async with DeviceExecutor() as device:
+        assert device.num_unfinished == 0
+        first, second = device.submit(go.wait), device.submit(lambda: 1 // 0)
+        assert device.num_unfinished == 2
+        go.set()
+        await first
+        with pytest.raises(ZeroDivisionError):
+            await second
+        await asyncio.sleep(0)  # callbacks of a future run in the next turn
+        assert device.num_unfinished == 0

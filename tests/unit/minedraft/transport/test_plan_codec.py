@@ -106,6 +106,7 @@ DRAFT_PLANS = st.builds(
     max_catch_up_tokens=st.integers(0, MAX_CATCH_UP_TOKENS),
     score=st.sampled_from(Score),
     stop=st.none() | st.builds(Stop, below=SHARE, curves=CURVES),
+    may_run_ahead=st.booleans(),
 ).filter(lambda plan: plan.stop is None or plan.score is not Score.NONE)
 VERIFY_PLANS = st.builds(
     VerifyPlan,
@@ -124,6 +125,7 @@ VERIFY_PLANS = st.builds(
             num_draft_tokens=K,
             new_block_ids=IDS,
             block_offset=LENGTH,
+            num_ngram_tokens=K,
         ),
         max_size=3,
     ).map(tuple),
@@ -175,6 +177,7 @@ DRAFT_RESULTS = st.builds(
     timing=TIMING,
     num_broken=ROWS,
     num_catch_up_tokens=LENGTH,
+    num_ahead_tokens=st.just(0),
     rows=st.lists(
         st.builds(
             DraftRowResult,

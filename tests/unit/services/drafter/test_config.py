@@ -23,6 +23,8 @@ def test_every_kind_can_be_configured(kind):
         {"kind": "magic"},
         {"max_catch_up_tokens": 0},
         {"max_catch_up_tokens": 2**20 + 1},
+        {"run_ahead": "sometimes"},
+        {"run_ahead": "65"},
     ],
     ids=str,
 )

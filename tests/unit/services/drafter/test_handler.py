@@ -7,6 +7,7 @@ import weakref
 from dataclasses import replace
 
 import pytest
+import structlog
 
 from minedraft.errors import IncompatibleWorkerError, ModelError, WorkerUnavailableError
 from minedraft.link.options import LinkOptions
@@ -275,3 +276,102 @@ async def test_info_says_the_kind_and_no_pool(world):
     info = world.handler.info()
     assert (info.model.drafter_kind, info.model.num_blocks) == ("model", 0)
     assert info.transports == ("gloo", "grpc"), "local links are for tests"
+
+
+# -- drawing ahead --------------------------------------------------------------------------
+
+
+def ahead_plan(step_id: int, base_len: int, new=(), *, k=4, opens=()) -> DraftPlan:
+    rows = (DraftRow(RowId(1), base_len, tuple(new), k),)
+    return DraftPlan(step_id, 0, 1, rows, tuple(opens), may_run_ahead=True)
+
+
+OPENED = OpenRow(RowId(1), (1, 2, 3), (), RowParams())
+
+
+class Gate:
+    """Lets forward passes of a runner begin one by one."""
+
+    def __init__(self, runner) -> None:
+        self._forward, runner.forward = runner.forward, self.forward
+        self.begun, self.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def forward(self, rows):
+        self.begun.release()
+        self.go.acquire()
+        return self._forward(rows)
+
+
+async def drawn(world, count: int) -> None:
+    while world.handler._links[1].engine.ahead.num_drawn < count:  # noqa: ASYNC110 nobody says so
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def ahead(world):
+    world.handler._run_ahead = None
+    await world.handler.form_link(spec(1))
+    return world
+
+
+async def test_it_draws_ahead_while_no_plan_is_queued(ahead):
+    await (await ahead.handler.start_plan(ahead_plan(1, 3, opens=[OPENED]), 0))
+    await drawn(ahead, 5)
+    calls = len(ahead.runner.calls)
+    new = continuation((1, 2, 3), 5)
+    result = await (await ahead.handler.start_plan(ahead_plan(2, 8, new), 0))
+    assert (result.num_ahead_tokens, len(ahead.runner.calls)) == (4, calls)
+    usage = await ahead.handler.usage()
+    assert (usage.num_ahead_tokens, usage.num_ahead_used_tokens) == (5, 4)
+    assert list(ahead.senders[1].packets[-1].rows[0].token_ids) == continuation((1, 2, 3, *new), 4)
+
+
+async def test_a_plan_waits_for_at_most_one_pass(ahead):
+    gate = Gate(ahead.runner)
+    first = await ahead.handler.start_plan(ahead_plan(1, 3, k=1, opens=[OPENED]), 0)
+    gate.go.release()
+    await first
+    await asyncio.to_thread(gate.begun.acquire)
+    await asyncio.to_thread(gate.begun.acquire)  # a pass ahead is under way
+    now_ns = time.perf_counter_ns()
+    second = await ahead.handler.start_plan(ahead_plan(2, 4, (9,), k=1), now_ns)
+    num_calls = len(ahead.runner.calls)
+    for _ in range(3):
+        gate.go.release()
+    await second
+    fed = [list(call[0].token_ids) for call in ahead.runner.calls[num_calls:]]
+    assert fed[1][-1] == 9, "the pass that was under way, then the plan"
+    assert (await ahead.handler.usage()).longest_ahead_wait_ns > 0
+    for _ in range(9):
+        gate.go.release()
+
+
+async def test_a_dropped_link_draws_no_more(ahead):
+    gate = Gate(ahead.runner)
+    first = await ahead.handler.start_plan(ahead_plan(1, 3, k=1, opens=[OPENED]), 0)
+    gate.go.release()
+    await first
+    dropping = asyncio.create_task(ahead.handler.drop_link(1))
+    for _ in range(9):
+        gate.go.release()
+    await dropping
+    num_calls = len(ahead.runner.calls)
+    await ahead.handler._executor.run(lambda: None)
+    assert len(ahead.runner.calls) == num_calls <= 2
+
+
+async def test_a_pass_that_fails_is_logged_and_the_next_plan_is_answered(ahead, monkeypatch):
+    first = await ahead.handler.start_plan(ahead_plan(1, 3, k=1, opens=[OPENED]), 0)
+    engine = ahead.handler._links[1].engine
+
+    def fail() -> None:
+        engine.ahead.stop()
+        raise ModelError("no")
+
+    monkeypatch.setattr(engine, "run_ahead", fail)
+    with structlog.testing.capture_logs() as lines:
+        await first
+        while not lines:  # noqa: ASYNC110 the loop says so, nobody else
+            await asyncio.sleep(0)
+    assert [(line["event"], line["reason"]) for line in lines] == [("ahead.failed", "no")]
+    assert (await (await ahead.handler.start_plan(ahead_plan(2, 4, (9,)), 0))).num_rows == 1

@@ -6,6 +6,7 @@ import pytest
 
 from minedraft.errors import ProtocolError
 from minedraft.plans import VerifyPlan
+from minedraft.selection import Selection
 from minedraft.types import Acceptance, RowError, RowId, RowParams
 from tests.fake_runner import VOCAB, continuation
 from tests.verify_world import GREEDY, PROMPT, Verifier, decode, opened, prefilled, row
@@ -313,3 +314,98 @@ def test_under_rejection_a_draft_with_the_targets_own_q_stands():
         [row(2, 3, truth[:1], done=2, feed=1, k=1, offset=2)], drafts=[(2, 3, (truth[1],), (), q)]
     )
     assert list(result.rows[0].token_ids) == truth[1:3]
+
+
+# -- drafts of its own ----------------------------------------------------------------------
+
+LOOP = (1, 2, 3)
+
+
+def looping(output, *, num_ngram=4, k=0, drafts=None, verifier=None, selection=None, source=0):
+    """One step of a row whose prompt repeats; the fake model says anything, so few drafts stand."""
+    verifier = verifier or Verifier()
+    prompt = LOOP * 4
+    base = len(prompt) + len(output)
+    planned = row(1, base, done=0, feed=base, k=k, blocks=range(8))
+    planned = planned._replace(num_ngram_tokens=num_ngram)
+    verifier.num_steps += 1
+    plan = VerifyPlan(
+        verifier.num_steps,
+        1,
+        source,
+        (planned,),
+        (opened(prompt=prompt, output=output),),
+        selection=selection,
+    )
+    return verifier.run(plan, drafts), verifier
+
+
+def test_where_no_drafts_come_the_row_is_drafted_from_its_own_tokens():
+    result, verifier = looping(())
+    (answer,) = result.rows
+    assert (answer.is_ngram, answer.num_draft_tokens) == (True, 1)
+    assert list(verifier.runner.calls[-1][0].token_ids) == [*LOOP * 4, 1]
+    assert list(answer.token_ids) == continuation(LOOP * 4, answer.num_accepted_tokens + 1)
+
+
+def test_drafts_that_come_are_taken_and_none_of_its_own():
+    truth = continuation(LOOP * 4, 3)
+    result, _ = looping((), k=2, source=7, drafts=[(1, 12, tuple(truth[:2]))])
+    (answer,) = result.rows
+    assert (answer.is_ngram, answer.num_draft_tokens, answer.num_accepted_tokens) == (False, 2, 2)
+
+
+@pytest.mark.parametrize("drafts", [None, [], [(1, 11, (5, 6))], [(2, 12, (5, 6))]])
+def test_drafts_that_are_late_or_stale_are_made_up_for_and_still_counted(drafts):
+    result, _ = looping((), k=2, source=7, drafts=drafts)
+    assert (result.rows[0].is_ngram, result.num_stale_drafts) == (True, 1)
+
+
+def test_a_drafter_that_could_not_draft_is_made_up_for_too():
+    result, _ = looping((), k=2, source=7, drafts=[(1, 12, ())])
+    assert (result.rows[0].is_ngram, result.num_stale_drafts) == (True, 0)
+
+
+def test_a_budget_of_the_step_leaves_no_room_for_others():
+    result, _ = looping((), k=2, source=7, selection=Selection(8))
+    assert not result.rows[0].is_ngram
+
+
+def test_without_leave_of_the_plan_there_are_none():
+    result, _ = looping((), num_ngram=0)
+    assert (result.rows[0].is_ngram, result.rows[0].num_draft_tokens) == (False, 0)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_room_for_its_own_drafts_is_checked(blocks):
+    planned = row(1, 12, feed=12, blocks=range(blocks))._replace(num_ngram_tokens=4)
+    with pytest.raises(ProtocolError, match="do not fit"):
+        Verifier().step([planned], opens=[opened(prompt=LOOP * 4)])
+
+
+def test_a_chunk_of_a_prompt_has_no_drafts_of_its_own():
+    planned = row(1, 12, feed=8, blocks=range(8))._replace(num_ngram_tokens=4)
+    with pytest.raises(ProtocolError, match="do not fit"):
+        Verifier().step([planned], opens=[opened(prompt=LOOP * 4)])
+
+
+@pytest.mark.parametrize("rule", Acceptance)
+@pytest.mark.parametrize("temperature", [0.0, 20.0])
+def test_its_own_drafts_change_no_token(rule, temperature):
+    params = RowParams(temperature=temperature, seed=3)
+    outputs = []
+    for num_ngram in (0, 4):
+        verifier = Verifier(rule=rule, num_blocks=64)
+        prompt, output = LOOP * 4, []
+        num_own = 0
+        while len(output) < 40:
+            base = len(prompt) + len(output)
+            planned = row(1, base, feed=base, blocks=range(20))._replace(num_ngram_tokens=num_ngram)
+            result = verifier.step(
+                [planned], opens=[opened(prompt=prompt, output=output, params=params)]
+            )
+            num_own += result.rows[0].num_draft_tokens
+            output += result.rows[0].token_ids
+        assert bool(num_own) == bool(num_ngram)
+        outputs.append(output[:40])
+    assert outputs[0] == outputs[1]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from minedraft.services.coordinator.core.shaper import CATCH_UP_STEPS
+from minedraft.plans import DraftPlan
+from minedraft.services.coordinator.core.shaper import CATCH_UP_STEPS, PROBE_STEPS
 from minedraft.services.coordinator.core.shapes import Shape
 from minedraft.types import Mode
 from tests.core_model import CoreModel
@@ -153,3 +154,71 @@ def test_plans_are_wide_while_nothing_is_drafted_and_the_verifier_has_spare_thre
     assert not any(plan.is_wide for plan in model.sent if plan.source)
     model.run_dry()
     assert model.outputs == {f"r{i}": continuation(PROMPT, 20) for i in range(2)}
+
+
+# -- drawing ahead --------------------------------------------------------------------------
+
+
+def draft_plans(model: CoreModel) -> list[DraftPlan]:
+    """Draft plans that leave from now on."""
+    plans: list[DraftPlan] = []
+    plan = model.core.plan
+
+    def watched():
+        for draft, verify in plan():
+            if draft is not None:
+                plans.append(draft)
+            yield draft, verify
+
+    model.core.plan = watched
+    return plans
+
+
+@pytest.mark.parametrize(("num_batches", "num_requests", "may"), [(1, 3, True), (2, 1, True),
+                                                                 (2, 2, False)])  # fmt: skip
+def test_a_drafter_draws_ahead_where_its_drafts_hide_behind_nothing(num_batches, num_requests, may):
+    model = started(num_requests=num_requests)
+    model.reshape(num_batches, 4)
+    serve(model, 6)
+    plans = draft_plans(model)
+    serve(model, 4)
+    said = {plan.may_run_ahead for plan in plans if any(r.num_draft_tokens for r in plan.rows)}
+    assert said == {may}
+
+
+def test_nothing_is_drawn_ahead_on_cores_that_are_lent():
+    model = started(num_requests=2)
+    model.core._verifier = replace(model.core._verifier, num_spare_threads=1)
+    model.reshape(1, 4)
+    serve(model, 4)
+    plans = draft_plans(model)
+    serve(model, 2)
+    assert plans[-1].may_run_ahead
+    model.reshape(1, 0, is_wide=True)
+    plans.clear()
+    serve(model, 4)
+    assert [(plan.rows, plan.may_run_ahead) for plan in plans] == [((), False)], "told once"
+
+
+def test_rows_that_end_do_not_stop_what_is_drawn_ahead_of_others():
+    model = started(num_requests=2)
+    model.reshape(1, 4)
+    serve(model, 4)
+    model.plan()
+    plans = draft_plans(model)
+    model.abort("r0")
+    serve(model, 1)
+    closes = [plan for plan in plans if plan.closes and not plan.rows]
+    assert all(plan.may_run_ahead for plan in [*closes, *plans])
+
+
+def test_a_probe_in_plain_decoding_draws_nothing_ahead():
+    model = started(num_requests=1)
+    serve(model, 4)
+    model.reshape(1, 0)
+    model.core.shaper._num_plain = PROBE_STEPS - 3
+    plans = draft_plans(model)
+    serve(model, 5)
+    drafting = [plan for plan in plans if any(r.num_draft_tokens for r in plan.rows)]
+    assert drafting
+    assert not any(plan.may_run_ahead for plan in drafting)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -238,3 +239,11 @@ def test_a_step_whose_drafts_did_not_come_fed_only_committed_tokens():
     costs.verified(step_of(4, 4, 4, 4), Answer([]), timing(0, 1_000))
     costs.settle()
     assert costs.verify_ns(4, 4, 400, overlapped=0) == pytest.approx(1_000)
+
+
+def test_drafts_that_were_drawn_ahead_say_nothing_of_what_drafting_costs():
+    costs = costs_of(1)
+    costs.drafted(note(1, SECOND), None)
+    for _ in range(40):
+        costs.drafted(replace(note(1, 10**3), num_ahead_tokens=4), None)
+    assert costs.draft_timeout_ns(1) == 6 * SECOND

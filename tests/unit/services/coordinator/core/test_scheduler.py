@@ -340,3 +340,51 @@ def test_a_step_in_flight_waits_for_prompts_of_another_batch():
 
 def test_a_drafter_that_only_follows_is_not_bounded():
     assert schedule([ready(0)]).max_catch_up_tokens == 0
+
+
+# -- drafts of the verifier's own -----------------------------------------------------------
+
+OWN = replace(LIMITS, num_draft_tokens=0, num_ngram_tokens=4)
+
+
+def own_drafts(members, limits, **pool) -> dict[int, int]:
+    """By arrival: the most drafts of the verifier's own."""
+    made = schedule(members, limits, Pool(**pool))
+    assert made.num_ngram_tokens == {
+        row.row_id: row.num_ngram_tokens for row in made.verify_rows if row.num_ngram_tokens
+    }
+    return {row.row_id - 1: row.num_ngram_tokens for row in made.verify_rows}
+
+
+def test_without_a_drafter_the_verifier_may_draft():
+    assert own_drafts([ready(0), ready(1)], OWN) == {0: 4, 1: 4}
+
+
+def test_a_caller_that_wants_fewer_or_none_gets_them():
+    members = [ready(0, num_draft_tokens=0), ready(1, num_draft_tokens=2)]
+    assert own_drafts(members, OWN) == {0: 0, 1: 2}
+
+
+def test_drafts_of_its_own_take_free_blocks_only_and_end_with_the_output():
+    assert own_drafts([ready(0)], OWN, room=1) == {0: 1}
+    assert own_drafts([ready(0, max_tokens=3)], OWN) == {0: 1}
+
+
+def test_rows_with_a_k_may_have_as_many_when_theirs_do_not_come():
+    limits = replace(LIMITS, source=1, num_ngram_tokens=4)
+    behind = ready(1)
+    behind.behind = {1: True}
+    members = [ready(0, num_draft_tokens=3), behind]
+    for member in members:
+        member.drafter_lens = {1: member.num_tokens - 1}
+    assert own_drafts(members, limits) == {0: 3, 1: 4}
+
+
+def test_a_policy_that_drafts_nothing_is_not_overruled():
+    limits = replace(LIMITS, source=1, num_ngram_tokens=4)
+    made = schedule([ready(0)], limits, policy=Script(Decision([0], [], 0)))
+    assert made.num_ngram_tokens == {}
+
+
+def test_a_chunk_of_a_prompt_has_none():
+    assert own_drafts([new(0)], OWN) == {0: 0}
