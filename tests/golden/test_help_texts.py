@@ -14,7 +14,7 @@ from minedraft.cli.main import app
 
 COMMANDS = ("serve", "coordinator", "drafter", "verifier", "gateway", "generate", "chat", "bench",
             "drafter swap", "mode", "status", "timeline", "simulate", "plan")  # fmt: skip
-MOST_LINES = {"serve": 72, "coordinator": 106}
+MOST_LINES = {"serve": 74, "coordinator": 106}
 _FILES = Path(__file__).parent / "help"
 
 
