@@ -9,6 +9,7 @@ from sched_checks import (
     before,
     caches,
     changes,
+    idle,
     policies,
     policies_real,
     reality,
@@ -16,7 +17,6 @@ from sched_checks import (
     shapes,
     simulated,
 )
-from sched_checks import before, caches, changes, idle, reality, scores, shapes, simulated
 from sched_checks.check import Check
 
 if TYPE_CHECKING:
