@@ -47,6 +47,16 @@ def families(tmp_path_factory):
     return get
 
 
+def spoiled(value):
+    """A hook by which an embedding has `value` for BAD; a head that is tied to it keeps its own."""
+
+    def spoil(_module, args, found):
+        found[args[0] == BAD] = value
+        return found
+
+    return spoil
+
+
 @pytest.fixture
 def runner_of(families):
     """A runner whose embedding of BAD is `value`, and whose pool holds `stale` everywhere."""
@@ -56,11 +66,7 @@ def runner_of(families):
             families(name), dtype=dtype, kernels=maker, num_blocks=75, block_size=BLOCK,
             self_test=False,
         )  # fmt: skip
-        embedding = runner._model.get_input_embeddings()
-        # Of its own, where the head shares it and no packed copy of the head was made at load.
-        embedding.weight = torch.nn.Parameter(embedding.weight.detach().clone(), False)
-        with torch.no_grad():
-            embedding.weight[BAD] = value
+        runner._model.get_input_embeddings().register_forward_hook(spoiled(value))
         for stack in runner._pool._stacks:
             stack.fill_(stale)
         return runner
