@@ -207,7 +207,8 @@ class FakeCoordinator(generation_pb2_grpc.GenerationServicer, admin_pb2_grpc.Adm
     async def SetMode(self, request, context):
         if self.error is not None:
             raise self.error
-        self.mode = admin_codec.mode_from_proto(request)
+        mode = admin_codec.mode_from_proto(request)
+        self.mode = replace(mode, policy=mode.policy or self.mode.policy)  # empty: it stays
         self.modes.append(self.mode)
         return admin_pb2.SetModeResponse()
 

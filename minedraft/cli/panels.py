@@ -67,6 +67,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "Device and memory": (
             "device", "dtype", "kernels", "num_blocks", "block_size", "prefix_cache", "threads",
             "cpus", "spare_cpus", "verifier_cpus", "drafter_cpus", "tp_size", "tp_timeout_s",
+            "tp", "launch", "costs",
         ),
         "Token link": ("link", "link_address", "link_bind_host", "link_timeout_s"),
         "Time limits": (

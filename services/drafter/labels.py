@@ -5,9 +5,10 @@ on the drafts, so a draft that was cut off before it was verified is judged as w
 later, when the committed tokens have reached it.
 
 Drafts of one step are judged in order up to the first that differs: what follows that one was made
-on a token that does not stand. The oldest drafts go first, one step's per step, and what is known
-of them is counted from their beginning each time. So each draft has one outcome, it is told once it
-is known, and whether it is told does not depend on it.
+on a token that does not stand. The oldest drafts go first, one step's per step; those after them
+wait until they are settled. What is known of them is counted from their beginning each time. So
+each draft has one outcome, it is told once it is known, and whether it is told does not depend on
+it.
 """
 
 from __future__ import annotations
