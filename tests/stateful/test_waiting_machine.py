@@ -78,7 +78,9 @@ class WaitingMachine(RuleBasedStateMachine):
             wait.num_older_admitted += wanted < number
 
     def rank(self, number):
-        return (number not in self.aged, self.waits[number].request.priority, number)
+        if number in self.aged:
+            return (0, 0, number)  # its priority counts no more
+        return (1, self.waits[number].request.priority, number)
 
     @invariant()
     def nobody_waits_more_than_four_times_as_long_as_in_order_of_arrival(self):
